@@ -104,13 +104,13 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
-        macro_f1: the mean F1 of the classes that occur as a label or as a prediction; multi-label,
-            of the labels that some text has.
+        macro_f1: of the classes that occur as a label or a prediction; multi-label, of the labels
+            that some text has.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
-        most_confused: the most frequent pairs of a label and a wrong prediction; multi-label, of a
-            missed and a wrong label of the same text.
-        unseen_labels: the number of examples of each label that never occurs in the training data.
-            These examples count as mistakes, and are left out of `loss`, `ece` and `calibration`.
+        most_confused: pairs of a label and a wrong prediction; multi-label, of a missed and a wrong
+            label of a text.
+        unseen_labels: examples of each label that training lacks, which count as mistakes, and not
+            in `loss`, `ece` and `calibration`.
     """
 
     task: ClassVar[Task]
@@ -151,8 +151,8 @@ class SingleLabelMetrics(Metrics):
     `MAX_MATRIX_CLASSES`.
 
     Attributes:
-        top_3: the share of texts whose label is among the 3 most probable classes; None, as are
-            `top_5` and `top_10`, with fewer than `MIN_CLASSES_OF_TOP_K` classes.
+        top_3: how often the label is among the 3 most probable classes; None, as `top_5` and
+            `top_10`, with fewer than `MIN_CLASSES_OF_TOP_K` classes.
     """
 
     task = SINGLE_LABEL
@@ -182,13 +182,13 @@ MIN_LIKELY_PROBABILITY = 0.1
 class MultiLabelMetrics(Metrics):
     """Scores of multi-label predictions.
 
-    `ece` counts only labels with a probability of `MIN_LIKELY_PROBABILITY` or more, because the
-    many improbable labels would hide the calibration of the others.
+    `ece` counts only labels from `MIN_LIKELY_PROBABILITY` on: the many improbable ones would hide
+    their calibration.
 
     Attributes:
         micro_f1: over all pairs of a text and a label.
-        samples_f1: the mean of the F1 of each text; 1 for a text that has no label and gets none.
-        subset_accuracy: the share of texts that get exactly the labels that they have.
+        samples_f1: the mean of the texts' F1; 1 for a text that has no label and gets none.
+        subset_accuracy: how often a text gets exactly its labels.
     """
 
     task = MULTI_LABEL
@@ -209,9 +209,8 @@ def compute_metrics(
 ) -> Metrics:
     """Compute the metrics of logits, (texts, classes).
 
-    The names are those of the classes, then those of labels that never occur in the training data
-    and so have no logit. Multi-label, a text gets each label from the probability `thresholds`,
-    (classes,).
+    The names are of the classes, then of labels that training lacks, which have no logit.
+    Multi-label, a text gets each label from the probability `thresholds`, (classes,).
     """
     if task_of(labels) is SINGLE_LABEL:
         return _single_label_metrics(logits, labels, label_names)

@@ -3,9 +3,9 @@
 Intervals of F1 are computed by a bootstrap: Efron and Tibshirani, "An Introduction to the
 Bootstrap" (1993), chapter 13, the percentiles; for macro-F1, Davison and Hinkley, "Bootstrap
 Methods and their Application" (1997), chapter 5, the basic interval, since macro-F1 is biased: a
-sample has fewer classes with few mistakes than all texts have. A text is drawn with the predictions
-of both classifiers, so that mistakes in common cancel, and with all texts of its group
-(`row_groups`). Random numbers have a fixed seed, so that equal arguments give equal results.
+sample has fewer classes with few mistakes. A text is drawn with the predictions of both
+classifiers, so that mistakes in common cancel, and with its group (`row_groups`). Random numbers
+have a fixed seed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ def paired_interval(only_first: float, only_second: float, num_texts: float) -> 
 
     difference = (first - second) / total
 
-    # The standard error of the difference, in texts.
     error_in_texts = math.sqrt(first + second - (first - second) ** 2 / total)
     half_width = NORMAL_QUANTILE * error_in_texts / total
 
@@ -119,9 +118,10 @@ def mcnemar_p_value(
     """The p-value of McNemar's test of the hypothesis of equal accuracies.
 
     The arrays say what is correct, (texts,). McNemar, "Note on the sampling error of the difference
-    between correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. In
-    groups of texts, the difference of a group is tossed; the probabilities are exact where all
-    these differences are equally large, else those of random tosses.
+    between correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. Each
+    text that only one classifier predicts correctly is like the toss of a coin; of a group, the
+    difference is tossed. The probabilities are exact where all differences are equally large, else
+    those of random tosses.
     """
     from scipy.stats import binomtest
 

@@ -1,9 +1,9 @@
 """Which rows belong together, and how many independent rows they are worth.
 
 The rows of a split group (copies of a text, the messages of one customer) are likely to be
-predicted rightly or wrongly together, so they say less than as many independent rows. How much less
-follows from their intraclass correlation: 0 where rows are as independent as any, 1 where all rows
-of a group are alike. Kish, "Survey Sampling" (1965), chapter 5; Donner, "A Review of Inference
+predicted rightly or wrongly together, so they say less than independent rows: how much less follows
+from their intraclass correlation, 0 where they are as independent as any, 1 where all rows of a
+group are alike. Kish, "Survey Sampling" (1965), chapter 5; Donner, "A Review of Inference
 Procedures for the Intraclass Correlation Coefficient" (1986), https://doi.org/10.2307/1403259.
 """
 

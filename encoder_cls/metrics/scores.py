@@ -1,7 +1,6 @@
 """The table of all scores: their names, the tasks that have them, and the places that show them.
 
-To add a score, compute it as a field of `Metrics`, `SingleLabelMetrics` or `MultiLabelMetrics` in
-`metrics/classification`, and describe it here.
+To add a score, compute it as a field in `metrics/classification`, and describe it here.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class Score:
     Attributes:
         name: as sentences and tables have it.
         is_main: whether models and their parts are compared by this score; one of each task is.
-        interval_in: the tasks in which `evaluation/comparisons` computes a 95% interval of the
-            score.
+        interval_in: the tasks in which it has a 95% interval.
         can_be_monitored: whether `train.monitor` can name it, whose type in `config/schema` lists
             the same keys.
         curve: the tag of its curve in TensorBoard; None if it has none.

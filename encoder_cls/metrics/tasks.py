@@ -1,11 +1,10 @@
 """The two tasks, single-label and multi-label, and what differs between them.
 
-In a single-label task, each text has one of the classes, and their probabilities sum to 1. In a
-multi-label task, each label is an independent yes-or-no question, so a text may have several labels
-or none.
+Single-label, each text has one of the classes, and their probabilities sum to 1. Multi-label, each
+label is an independent yes-or-no question, so a text may have several labels or none.
 
-Labels and predictions are class numbers, (texts,), in a single-label task. In a multi-label task,
-they are indicators, (texts, classes): whether a text has, or gets, each label.
+Labels and predictions are class numbers, (texts,); multi-label, they are indicators, (texts,
+classes).
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ class Task(ABC):
     def margins_to_logits(self, margins: Logits) -> Logits:
         """Convert the margins of one-vs-rest classifiers to logits, (texts, classes).
 
-        Multi-label, the logits are the margins. In a single-label task of two classes, the logit of
-        the second class is the margin, and that of the first class is its negative. With more
-        classes, a logit is the log sigmoid of a margin, because a softmax of the margins themselves
-        would be too sure of many texts.
+        Multi-label, they are the margins; of two single-label classes, the logit of the second is
+        the margin, that of the first its negative. With more classes, a logit is the log sigmoid of
+        a margin: a softmax of margins would be too sure of many texts.
         """
 
     @abstractmethod
@@ -55,8 +53,7 @@ class Task(ABC):
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The confidence in the prediction for each text, (texts,).
 
-        It is the probability of the predicted class; multi-label, that of the least sure yes-or-no
-        decision of a text.
+        That of the predicted class; multi-label, of the least sure yes-or-no decision.
         """
 
     @abstractmethod
@@ -72,8 +69,8 @@ class Task(ABC):
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether the prediction for each text is correct, (texts,); multi-label, exactly so.
 
-        Labels beyond those of the predictions are ones that the classifier does not know; their
-        texts are never predicted correctly.
+        The classifier does not know labels beyond those of the predictions; their texts are never
+        predicted correctly.
         """
 
     @abstractmethod
@@ -82,8 +79,8 @@ class Task(ABC):
     ) -> NDArray[np.float64]:
         """The probability that the prediction for each text is correct, (texts,).
 
-        Multi-label, it is that of exactly the predicted labels if labels are independent: the
-        product of the probabilities of all yes-or-no decisions.
+        Multi-label, of exactly the predicted labels, if labels are independent: the product over
+        all yes-or-no decisions.
         """
 
     @abstractmethod
@@ -92,15 +89,14 @@ class Task(ABC):
     ) -> NDArray[np.float64]:
         """How uncertain the prediction for each text is, from 0 to 1, (texts,).
 
-        In a single-label task, it is 1 minus the difference between the probabilities of the most
-        probable class and of the next one, as in margin sampling: Scheffer et al., "Active Hidden
-        Markov Models for Information Extraction" (2001), https://doi.org/10.1007/3-540-44816-0_31.
+        Single-label, it is 1 minus the lead of the most probable class, as in margin sampling:
+        Scheffer et al., "Active Hidden Markov Models for Information Extraction" (2001),
+        https://doi.org/10.1007/3-540-44816-0_31.
 
-        In a multi-label task, it is 1 minus the probability of the whole prediction
-        (`prediction_probabilities`), as in least confident sampling of structured predictions:
-        Culotta and McCallum, "Reducing Labeling Effort for Structured Prediction Tasks" (2005),
-        https://cdn.aaai.org/AAAI/2005/AAAI05-117.pdf. It needs fewer labels than the uncertainty of
-        the least certain label (docs/experiments/accuracy.md).
+        Multi-label, it is 1 minus `prediction_probabilities`, as in least confident sampling of
+        structured predictions: Culotta and McCallum, "Reducing Labeling Effort for Structured
+        Prediction Tasks" (2005), https://cdn.aaai.org/AAAI/2005/AAAI05-117.pdf. It needs fewer
+        labels than the uncertainty of the least certain label (docs/experiments/accuracy.md).
         """
 
     @abstractmethod
@@ -110,7 +106,7 @@ class Task(ABC):
         """The probability of each text's label, (texts,).
 
         Multi-label, it is that of the least probable label of a text, and 1 for a text without
-        labels. Labels that the classifier does not know, which come last, have the probability 0.
+        labels. Unknown labels, which come last, have the probability 0.
         """
 
     @abstractmethod
