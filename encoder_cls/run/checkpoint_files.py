@@ -6,9 +6,8 @@ checkpoints/step-120/
       state.json              the state of the run, and the fingerprint of data and environment
       manifest.json           the size and the SHA-256 hash of each of the other three files
 
-A finished run keeps only `state.json` and `manifest.json` of its last checkpoint: it is not resumed
-any more, but its data can still be compared with the data of its training, and its last weights, by
-their hash, with those of another run.
+A finished run keeps only the state and manifest of its last checkpoint: its data and last weights,
+by their hashes, can still be compared.
 
 The newest undamaged checkpoint is that of the highest step whose files match its manifest: no
 separate file names it. The hashes detect damaged files, not forged ones.

@@ -64,7 +64,6 @@ def _markdown_table(table: Table) -> Iterator[str]:
         yield f"| {' | '.join(_markdown_cell(cell) for cell in row)} |"
 
 
-# The characters that Markdown could take for markup.
 MARKDOWN_CHARACTERS = "\\|*_`<>[]"
 
 

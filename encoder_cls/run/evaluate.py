@@ -45,8 +45,8 @@ def evaluate(
 
     It is scored on the labelled source `data`; without one, on the test split of its run, else on
     the validation split. `against` is the folder of another classifier, to compare with on the same
-    texts. If `folder` is None, a report on the run's own data goes into its folder `eval`, and no
-    other report is written.
+    texts. By default, a report on the run's own data goes into its folder `eval`, and no other is
+    written.
 
     `reading` has values of the section `data` for reading `data`; `moved` has the new paths of the
     run's data, by key.

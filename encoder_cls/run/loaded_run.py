@@ -76,9 +76,9 @@ def report_of_run(
 
     `train_texts` are tokens; by default the texts are tokenized again.
 
-    The scores must be there at `end`, a time of `time.monotonic`: as many texts are scored as there
-    is time for, and so the baseline learns. It gets no more texts than the linear model, which had
-    no time for `num_unread`.
+    The scores must be there at `end`, a time of `time.monotonic`: as many texts are scored, and
+    learned from by the baseline, as there is time for, and no more than the linear model had time
+    for (`num_unread`).
 
     Raises:
         DataError: the validation texts of the base run have changed.

@@ -20,8 +20,8 @@ class MetricsLog:
     TensorBoard's files are rebuilt from it when training is resumed, so that curves have neither
     gaps nor overlaps. If they cannot be written, `warn` is called once, and the training continues.
 
-    `resume_after` is the step, by split, after which rows are removed; that of `train` also applies
-    to `pretraining/train`. All rows of splits that are not named are removed.
+    `resume_after` is the step, by split, after which rows are removed, those of `train` also from
+    `pretraining/train`; other splits lose all rows.
 
     Raises:
         EncoderClsError: `metrics.jsonl` cannot be written. `log` and `flush` also raise it.

@@ -26,11 +26,11 @@ class Reference:
     It has neither texts nor words.
 
     Attributes:
-        num_predicted: how many texts are predicted to have each class, (classes,).
+        num_predicted: texts predicted to have each class, (classes,).
         prediction_probabilities: of each text's prediction, (texts,).
         is_right: multi-label, in all labels, (texts,).
-        num_words: those that are read of each text, (texts,).
-        unknown_words: those of them that are not in the vocabulary, (texts,).
+        num_words: those read of each text, (texts,).
+        unknown_words: those outside the vocabulary, (texts,).
         is_unfamiliar: (texts,), or (0,) if that was not measured.
         groups: equal for texts that belong together, (texts,).
         group_column: by which texts belong together; None without one.

@@ -37,8 +37,7 @@ def dataset_of_run(
 ) -> Dataset:
     """Load the data of a run, with the classes of its classifier, to score or review it.
 
-    The config has the current paths. With `checks_all_splits`, texts that the run has learned from
-    must be unchanged, too, not only those that are scored.
+    With `checks_all_splits`, texts that were learned from must be unchanged, too.
 
     Raises:
         DataError: the data is missing or has changed.

@@ -32,7 +32,6 @@ from encoder_cls.system.excel_table import excel_table
 from encoder_cls.system.files import write_output
 from encoder_cls.system.label_cells import cell_separator
 
-# The ending of an Excel file.
 EXCEL_ENDING = ".xlsx"
 
 
@@ -40,9 +39,8 @@ class Review(NamedTuple):
     """The labels of a run that may be wrong.
 
     Attributes:
-        rows: the texts with a label that is not the prediction, the most doubtful first. Texts that
-            `data.corrections` has corrected are listed as well, so that a new file of corrections
-            can replace the old one.
+        rows: texts with a label that is not the prediction, the most doubtful first, and those that
+            `data.corrections` has corrected, so that a new file can replace the old one.
         num_contradicted: texts whose label is not the prediction.
         num_estimated_errors: a high estimate of the texts with a wrong label: it was 1.5 to 5 times
             too high (docs/experiments/accuracy.md).
