@@ -22,7 +22,6 @@ from encoder_cls.system.display import replace_unprintable
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The number of the last texts from which rates are computed; enough for precise percentages.
 RECENT_TEXTS = 1000
-# The upper bounds of the buckets of histograms.
 SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONFIDENCE_BUCKETS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1)
