@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
 
-# The beginning of the names of temporary folders.
 PREFIX = "encoder-cls-"
 
 
