@@ -15,7 +15,6 @@ from encoder_cls.system.json_values import json_text
 from encoder_cls.system.libraries import check_excel_installed
 from encoder_cls.system.terminal import be_quiet, print_out
 
-# The default folder of runs.
 RUNS = Path("runs")
 # The keys of `data` that name files or folders.
 SOURCE_KEYS = ("train", "validation", "test", "unlabelled", "corrections")
@@ -66,7 +65,6 @@ def chosen_config_file(argument: Path | None, option: Path | None) -> Path | Non
     return argument or option
 
 
-# The ending of an Excel file.
 EXCEL_ENDING = ".xlsx"
 
 

@@ -17,7 +17,6 @@ from encoder_cls.system.display import shown
 
 UTF8 = "utf-8"
 WINDOWS = "windows-1252"
-# Field separators by name.
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
 # Codecs that Python counts as text encodings, although no text file is written in them.

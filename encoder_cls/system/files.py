@@ -327,7 +327,6 @@ def path_of(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-# The name by which commands read standard input.
 STANDARD_INPUT = "-"
 
 

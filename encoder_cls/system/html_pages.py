@@ -85,7 +85,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
 
-    # Filters for numbers.
     environment.filters["percent"] = "{:.1%}".format
     environment.filters["whole_percent"] = "{:.0%}".format
     environment.filters["thousands"] = "{:,}".format
@@ -95,7 +94,6 @@ def _environment() -> Environment:
     environment.filters["interval"] = _interval
     environment.filters["shade"] = shade
 
-    # Filters for texts.
     environment.filters["shortened"] = shortened
     environment.filters["sentence"] = _sentence
     environment.filters["isolated"] = isolated

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 
 from encoder_cls.errors import ConfigError
 
-# The names of the two distributions.
 WHOLE = "encoder-cls"
 RUNTIME = "encoder-cls-runtime"
 

@@ -19,7 +19,6 @@ from encoder_cls.system.terminal import warn_if_output_closed
 Identity = tuple[int, int]
 """The device and the inode of a file."""
 
-# The file descriptor of standard output.
 STANDARD_OUTPUT = 1
 
 

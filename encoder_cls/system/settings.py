@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-# The default error handling of NumPy.
 NUMPY_ERRORS: dict[str, Any] = {
     "divide": "warn",
     "over": "warn",
@@ -50,7 +49,6 @@ def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
             settings.enter_context(torch.autocast(device_type, enabled=False))
 
 
-# Guards the two variables below.
 _lock = Lock()
 # The number of blocks of `own_settings` that are running in all threads.
 _num_blocks = 0

@@ -24,7 +24,6 @@ SECONDS_TO_END = 2.0
 
 T = TypeVar("T")
 
-# The functions that `check_stop` calls.
 _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", default=())
 
 

@@ -15,7 +15,6 @@ from encoder_cls.system.terminal import (
     hangup_signals,
 )
 
-# The file descriptor of standard error.
 STANDARD_ERROR = 2
 
 

@@ -18,7 +18,6 @@ from typing import Any, TextIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
-# How a warning begins.
 WARNING = "warning: "
 
 # Whether this process writes no notes to standard error except errors, and perhaps warnings.
