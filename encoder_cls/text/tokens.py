@@ -340,7 +340,6 @@ def _chunks_read(
     return map(read_chunk, chunks)
 
 
-# The maximum number of texts in a chunk.
 CHUNK_TEXTS = 4096
 
 # A chunk ends with the text that brings it to this number of characters.
