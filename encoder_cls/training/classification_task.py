@@ -27,8 +27,8 @@ class ClassificationTask:
     Beside a linear model, validations score the mixture of both.
 
     Args:
-        linear_logits: of the validation texts, (texts, classes); None in other processes than the
-            first, and without a linear model.
+        linear_logits: of the validation texts; None in other processes than the first, and without
+            a linear model.
         pseudo_labels: probabilities of the unlabelled ones among `prepared.encoder_texts`, (texts,
             classes).
     """

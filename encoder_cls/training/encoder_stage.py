@@ -33,7 +33,6 @@ from encoder_cls.training.prepared import Objective, Prepared
 from encoder_cls.training.pretraining_task import PretrainingTask
 from encoder_cls.training.run_classifier import make_classifier
 
-# The names of the two trainings.
 PRETRAINING = "pretraining"
 ON_LABELS = "model"
 

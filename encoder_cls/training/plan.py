@@ -66,8 +66,8 @@ class Plan:
     Attributes:
         pretraining: None without one.
         training: on labels; None without an encoder.
-        linear_max_tokens: that it reads of a text, `[CLS]` included; None without a linear model.
-        has_pseudo_labels: whether the encoder learns predictions of the linear model for unlabelled
+        linear_max_tokens: read by it of a text, `[CLS]` included; None without a linear model.
+        has_pseudo_labels: whether the encoder learns the linear model's predictions for unlabelled
             texts.
     """
 
