@@ -62,7 +62,7 @@ class ExcelFormat(RowFormat):
         self._num_cut = 0
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """Each row is a JSON array of its values."""
+        """Encode rows as JSON arrays."""
         rows = []
         for predicted in predicted_texts:
             values = [kept_cell(value) for value in self._columns.kept_values(predicted.row)]

@@ -36,7 +36,7 @@ class PageFormat(RowFormat):
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """Each prediction is a row of HTML."""
+        """Encode rows of HTML."""
         return [f"{self._row(predicted)}\n".encode() for predicted in predicted_texts]
 
     def _row(self, predicted: PredictedText) -> str:

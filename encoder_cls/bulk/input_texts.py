@@ -93,7 +93,11 @@ class InputTexts:
         return True
 
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
-        """Read the rows; those of standard input are passed on as they arrive."""
+        """Read the rows; those of standard input are passed on as they arrive.
+
+        Raises:
+            DataError: a file is missing or malformed.
+        """
         if self.source is None:
             self._note_missing_features(notify)
             yield [self._row_of_text(_as_unicode(text)) for text in self._texts]
@@ -306,5 +310,5 @@ def column_type(value: object) -> type:
 
 
 def _as_unicode(text: str) -> str:
-    """A locale of ASCII alone leaves bytes of the command line as surrogates."""
+    """Decode bytes of the command line, which a locale of ASCII alone leaves as surrogates."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -21,7 +21,7 @@ class JsonFormat(LineFormat):
         self._columns = columns
 
     def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
-        """Each prediction is an object."""
+        """Write predictions as objects."""
         return [self._line(predicted) for predicted in predicted_texts]
 
     def _line(self, predicted: PredictedText) -> str:

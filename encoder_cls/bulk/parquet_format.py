@@ -186,7 +186,7 @@ def _batches(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _check_types(field: Any, values: Sequence[Any]) -> None:
-    """A `DataError` for values that pyarrow would change: 1.5 to 1 in whole numbers."""
+    """Raise a `DataError` for values that pyarrow would change: 1.5 to 1 in whole numbers."""
     types = {column_type(value) for value in values} - {type(None)}
     are_numbers = field.type == NUMBER and types <= {int, float}
     if not types or field.type == TEXT or are_numbers or _arrow_type(types) == field.type:

@@ -29,6 +29,9 @@ def predict(request: Request, *, runs: Path) -> None:
     """Check a request, classify its texts and write the predictions.
 
     The usual model is that of the newest run in the folder `runs`.
+
+    Raises:
+        EncoderClsError: an option, the input, the model or the output is not usable.
     """
     with stream_as_file(request.source) as source:
         request = replace(request, source=source)
