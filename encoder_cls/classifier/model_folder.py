@@ -574,7 +574,11 @@ def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any
 
 
 def save_measurements(classifier: Classifier, folder: Path) -> None:
-    """Save the gate, guarantees and familiarity in the folder, whose weights stay as they are."""
+    """Save the gate, guarantees and familiarity in the folder, whose weights stay as they are.
+
+    Raises:
+        EncoderClsError: the folder is damaged, or cannot be written.
+    """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
         content = _read_whole(file, head)

@@ -40,7 +40,7 @@ class ValidationResult:
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float) -> dict[str, Any]:
-        """Its values in the log of the training."""
+        """The row of this validation in the log of the training."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
             for name, measured in self.metrics.per_class.items():
