@@ -71,7 +71,6 @@ def _time_line(finished: Finished, total_steps: int) -> str:
 
 
 def _model_size(run: Path) -> str:
-    """In megabytes."""
     num_bytes = sum(file.stat().st_size for file in (run / "model").iterdir())
     megabytes = num_bytes / 1e6
     if megabytes < 10:

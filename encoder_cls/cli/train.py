@@ -249,7 +249,7 @@ def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> P
 
 @contextmanager
 def _explained_errors(config: Config) -> Iterator[None]:
-    """If train has another form than the config says, annexes say all that they find in it."""
+    """Let annexes explain an error, if train has another form than the config says."""
     try:
         yield
     except (MissingColumnError, EncodingError) as error:
