@@ -219,7 +219,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """By name; `test` only if there is one."""
+        """The splits by name; `test` only if there is one."""
         splits = {"train": self.train, "validation": self.validation}
         if self.test is not None:
             splits["test"] = self.test
