@@ -21,7 +21,7 @@ class PredictingEncoder(Protocol):
 
     @property
     def architecture(self) -> EncoderArchitecture:
-        """Its sizes."""
+        """The sizes of the encoder."""
 
     @property
     def engine(self) -> str:
