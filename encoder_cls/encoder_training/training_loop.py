@@ -75,7 +75,7 @@ class Speed:
         self.seconds += seconds
 
     def tokens_per_second(self) -> float:
-        """Without padding."""
+        """The tokens per second, without padding."""
         return self.tokens / self.seconds
 
     def reset(self) -> None:
@@ -286,7 +286,7 @@ class EncoderTraining:
         return step % self.length.validate_every == 0 or step == self.max_steps(state)
 
     def outcome(self, state: TrainingState) -> Outcome | None:
-        """How it has ended; None if it goes on."""
+        """How the training has ended; None if it goes on."""
         if state.outcome is not None:
             return state.outcome
         if self.patience is not None and state.stale_validations >= self.patience:

@@ -39,7 +39,7 @@ class HasScore(Protocol):
 
     @property
     def score(self) -> ValidationScore:
-        """By which validations are compared."""
+        """The score by which validations are compared."""
 
 
 class TrainingTask(Protocol):
