@@ -137,7 +137,7 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
 
 
 def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Half wrong and half missed labels in different texts, if possible.
+    """Choose half wrong and half missed labels in different texts, if possible.
 
     A classifier is nearly sure that a text lacks most labels, so missed ones would fill the list.
     """
