@@ -324,7 +324,7 @@ class Session:
             raise RefusedError(422, str(error)) from None
 
     def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
-        """`how` is how the text was chosen, or why it has no label."""
+        """Make a row; `how` says how the text was chosen, or why it has no label."""
         label_in_data = ""
         if self._reviewed is not None:
             label_in_data = self._reviewed.get(text.key, "")
