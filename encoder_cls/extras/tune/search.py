@@ -117,7 +117,7 @@ class Search:
         return locked(self.folder / "study.lock")
 
     def _lock(self, run: Path) -> AbstractContextManager[None]:
-        """A `LockedError` if another process trains this run."""
+        """Lock a run; a `LockedError` if another process trains it."""
         return locked(self._locks / f"{run.name}.lock", wait=False)
 
     @property
