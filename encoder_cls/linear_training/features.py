@@ -72,7 +72,7 @@ class Vocabulary(NamedTuple):
     """The features that a `LinearModel` knows; `with_most_frequent` adds ids, `with_idf` the IDF.
 
     Attributes:
-        frequent_token_ids: that n-gram templates keep, increasing.
+        frequent_token_ids: those that n-gram templates keep, increasing.
         feature_ids: increasing, (features,).
         idf: (features,).
     """

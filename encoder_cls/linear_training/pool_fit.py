@@ -104,7 +104,7 @@ class FewLabels(NamedTuple):
 
     @property
     def options(self) -> LinearOptions:
-        """Those of the model."""
+        """The options of the model."""
         class_weights = np.ones(len(self.class_names), dtype=np.float32)
         return LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
 
