@@ -295,9 +295,9 @@ MIN_EXCHANGES = 999
 
 
 def _micro_f1_p_value(kinds: NDArray[np.int64], num_groups: NDArray[np.int64]) -> float:
-    """If two classifiers are equally good, their predictions for a group can be exchanged.
+    """The p-value of equal scores, by random exchanges of the predictions for groups.
 
-    So the difference is compared with those after random exchanges.
+    If two classifiers are equally good, they can be exchanged.
     """
     num_labels, num_given, num_right, other_given, other_right = kinds
 
