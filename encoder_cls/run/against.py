@@ -50,7 +50,9 @@ def compare_against(
     is_own_data: bool,
     reporter: Reporter,
 ) -> RunComparison:
-    """Validation texts of the other run are compared by its held-out predictions.
+    """Compare predictions with those of another classifier for the same texts.
+
+    Validation texts of its run are compared by its held-out predictions.
 
     Raises:
         ConfigError: the two classifiers have no class in common.

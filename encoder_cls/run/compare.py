@@ -165,6 +165,9 @@ def main_figures(path: Path) -> dict[str, Any]:
     They are its scores and those of the baseline, the number of texts and their split, the bytes of
     the model and the seconds of the training. Without a report, which needs labels to score, there
     are neither a split nor scores.
+
+    Raises:
+        EncoderClsError: the report of the run cannot be read.
     """
     run = RunDir(path)
     report = _read_report(run)

@@ -27,6 +27,7 @@ def write_curves(path: Path, runs: Sequence[Path]) -> None:
 
     Raises:
         ConfigError: no run has trained an encoder, so none has steps.
+        EncoderClsError: the file cannot be written.
     """
     curves: dict[str, dict[str, Curve]] = {}
     for run in runs:

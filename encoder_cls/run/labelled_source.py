@@ -1,4 +1,4 @@
-"""Load the labelled texts of a file, a folder or the Hub, to score a classifier on them."""
+"""Load the labelled texts of a file, a folder or the Hub, and note what to know of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_labelled(
     *,
     reporter: Reporter,
 ) -> Split:
-    """Load labelled texts of a file, a folder or the Hub, to score a classifier on them.
+    """Load labelled texts, to score a classifier on them.
 
     `dataset` is the data of its run, if known.
     """

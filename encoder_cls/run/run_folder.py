@@ -170,6 +170,7 @@ class RunDir:
 
         Raises:
             LockedError: another process is training in the folder.
+            EncoderClsError: the folder cannot be written to.
         """
         if self._is_held:
             yield

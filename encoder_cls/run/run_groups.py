@@ -115,6 +115,7 @@ def named_group(argument: str) -> RunGroup:
 
     Raises:
         ConfigError: nothing matches, or a match is no run.
+        EncoderClsError: the report of a run cannot be read.
     """
     name, _, pattern = argument.partition("=")
     paths = [run for path in sorted(glob(pattern)) for run in runs_of(Path(path))]  # noqa: PTH207
