@@ -86,7 +86,7 @@ def check_ending(output: Path | None, *endings: str) -> None:
 
 
 def check_is_new(output: Path | None) -> None:
-    """A `ConfigError` if an output is a file, in which a person may have filled in labels."""
+    """Raise a `ConfigError` if an output is a file, in which a person may have filled in labels."""
     is_named_file = output is not None and output.is_file() and stream_named(output) is None
     if is_named_file:
         raise ConfigError(f"{output}: exists already; name another file with --output")

@@ -71,7 +71,7 @@ def shown(text: str, *, limit: int = 80) -> str:
 
 
 def shortened(text: str, *, limit: int) -> str:
-    """At most `limit` characters; a longer text ends with an ellipsis."""
+    """Cut a text to at most `limit` characters, with an ellipsis at the end."""
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…"

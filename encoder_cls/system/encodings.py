@@ -73,7 +73,7 @@ def is_gzipped(path: Path) -> bool:
 
 
 def ending_of(path: Path) -> str:
-    """Of a file name, without `.gz` and in lower case: `.csv` of `a.CSV.gz`."""
+    """The ending of a file name, without `.gz` and in lower case: `.csv` of `a.CSV.gz`."""
     if is_gzipped(path):
         path = Path(path.stem)
     return path.suffix.lower()
@@ -230,7 +230,7 @@ def _contains_ascii(encoding: str) -> bool:
 
 
 def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
-    """An `EncodingError` if a file should be UTF-16 or UTF-32 but seems to be ASCII."""
+    """Raise an `EncodingError` if a file should be UTF-16 or UTF-32 but seems to be ASCII."""
     is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
     if is_wide and head and b"\0" not in head and head.isascii():
         hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"

@@ -45,7 +45,7 @@ MAX_BYTES = 1 << 28
 
 
 def sha256(content: bytes | memoryview) -> str:
-    """In hexadecimal."""
+    """The SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Find the names of the columns in a table that may have other rows above them, such as a title."""
+"""Find the names of columns in a table that may have other rows above them, such as a title."""
 
 from __future__ import annotations
 

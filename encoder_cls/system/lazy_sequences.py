@@ -40,7 +40,7 @@ class Column(Sequence[Item], ABC):
 
     @abstractmethod
     def _items(self, rows: NDArray[np.int64]) -> list[Item]:
-        """Of rows, numbered without a selection."""
+        """The items of rows, which are numbered without a selection."""
 
     def __len__(self) -> int:
         if self._rows is None:

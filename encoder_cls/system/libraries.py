@@ -55,7 +55,7 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
 
 
 def check_excel_installed(needed_by: str) -> None:
-    """A `ConfigError` if an option needs the missing library that writes Excel."""
+    """Raise a `ConfigError` if an option needs the missing library that writes Excel."""
     distribution, _ = installed_version() or (WHOLE, "")
     check_installed("xlsxwriter", needed_by=needed_by, install=f"'{distribution}[excel]'")
 
@@ -70,7 +70,7 @@ def needs_torch() -> str:
 
 
 def check_training_installed() -> None:
-    """A `ConfigError` if a library that training and evaluation import is missing."""
+    """Raise a `ConfigError` if a library that training and evaluation import is missing."""
     missing = [library for library in TRAINING if not is_installed(library)]
     if not missing:
         return

@@ -104,7 +104,7 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
 
 
 def _use_one_thread_of_torch() -> None:
-    """Otherwise a forked process would wait forever for other threads of OpenMP, which it lacks."""
+    """Let torch use one thread: a forked process would wait forever for others, which it lacks."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)

@@ -65,7 +65,7 @@ class NumberFormat(NamedTuple):
 
 
 def number_format_of(code: str) -> NumberFormat:
-    """Of the first `MAX_CODE` characters of a code."""
+    """The format of a code, by its first `MAX_CODE` characters."""
     code = code[:MAX_CODE]
     # The format of positive numbers comes first.
     positive = code.partition(";")[0]

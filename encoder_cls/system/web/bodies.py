@@ -13,7 +13,7 @@ from encoder_cls.system.web.responses import RefusedError
 
 
 def check_content_type(request: Request) -> None:
-    """A `RefusedError` (415) if a body does not say that it is JSON.
+    """Raise a `RefusedError` (415) if a body does not say that it is JSON.
 
     Browsers let a page of any site send bodies of other types, but ask the server before they send
     JSON to another site.

@@ -13,7 +13,7 @@ from encoder_cls.system.web import server_limits
 
 
 def max_connections() -> int:
-    """At most half of the files that this process may open."""
+    """The most connections: half of the files that this process may open."""
     try:
         import resource
     except ImportError:  # Windows, where connections do not count as open files
