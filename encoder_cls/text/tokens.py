@@ -178,7 +178,7 @@ class TokenizedTexts:
         return counts - 1
 
     def group_counts(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In texts of how many groups each word of the list occurs, (words,).
+        """How many groups have each word of the list in a text, (words,).
 
         `groups` are equal numbers of texts that belong together, (texts,).
         """
