@@ -198,9 +198,9 @@ def make_plan(
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
-    """By default, few labels among more unlabelled texts train none: a linear model learns more.
+    """Whether the run has an encoder: by default not with few labels among more unlabelled texts.
 
-    A continued run keeps its encoder.
+    A linear model learns more from these. A continued run keeps its encoder.
     """
     if config.model.encoder != "auto":
         return bool(config.model.encoder)
