@@ -79,6 +79,8 @@ PARSED_ONLY = {
     "encoder-cls serve": "a server does not end",
     "encoder-cls label": "a server does not end",
     "--runner ray": "needs Ray and a bucket",
+    "encoder-cls audit": "it reads all files of this program: run by tests/extras/audit",
+    "encoder-cls export": "its tables of characters take 2 s: run by tests/extras/export",
     "data.none_label=other": "the stand-ins have no such class: run by tests/test_none_label.py",
 }
 

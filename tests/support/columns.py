@@ -48,3 +48,9 @@ def config_of(folder: Path, *, encoder: bool = False, **data: object) -> Config:
         model={"encoder": encoder, "max_seq_len": 64},
         **NO_TECHNIQUES,
     )
+
+
+def quick_encoder(config: Config) -> Config:
+    """The same run with an encoder that learns for a few steps."""
+    train = config.train.model_copy(update={"epochs": 1, "batch_size": 64})
+    return config.model_copy(update={"train": train})

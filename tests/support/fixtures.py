@@ -108,8 +108,8 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "_is_quiet", False)
     # Tests count how often a run looks for a signal: at its steps alone, not during long work.
     monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", TIME_LIMIT)
-    # The speed of the machine is measured by one repetition of its work, which is quick enough.
-    monkeypatch.setattr(expected_time, "REPETITIONS", 1)
+    # Measuring the speed of the machine would take a tenth of a tiny run.
+    monkeypatch.setattr(expected_time, "machine_slowness", lambda: 1.0)
 
 
 @pytest.fixture

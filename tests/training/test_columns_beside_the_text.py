@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import Pipeline
-from support.columns import FEATURES, config_of, rows, write_csv
+from support.columns import FEATURES, config_of, quick_encoder, rows, write_csv
 from support.programs import assert_failed, succeed
 from support.small_runs import NO_TECHNIQUES, run_all
 
@@ -289,8 +289,8 @@ def test_the_cache_keeps_which_tokens_are_features(tmp_path):
     np.testing.assert_array_equal(first.texts.kinds, second.texts.kinds)
 
 
-def test_a_run_with_an_encoder_reads_columns_by_every_engine(tmp_path):
-    run_all(config_of(tmp_path, encoder=True), tmp_path / "run")
+def test_a_run_with_an_encoder_reads_columns_by_every_engine(tmp_path, encoder_joins):
+    run_all(quick_encoder(config_of(tmp_path, encoder=True)), tmp_path / "run")
 
     classifiers = [
         load_classifier(RunDir(tmp_path / "run").model, engine=engine)
@@ -298,5 +298,6 @@ def test_a_run_with_an_encoder_reads_columns_by_every_engine(tmp_path):
     ]
 
     texts = prepare(config_of(tmp_path)).dataset.validation.texts[:20]
+    assert set(classifiers[0].parts) == {"linear", "encoder"}
     found, expected = (each.logits(each.tokenize(texts)) for each in classifiers)
     np.testing.assert_allclose(found, expected, atol=1e-4)

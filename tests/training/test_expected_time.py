@@ -22,7 +22,6 @@ TEN_WORDS = "one two three four five six seven eight nine ten"
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
     monkeypatch.setattr(module, "usable_processes", lambda: 1)
-    monkeypatch.setattr(module, "machine_slowness", lambda: 1.0)
 
 
 def dataset_of(

@@ -12,8 +12,11 @@ from support.tables import write_table
 from support.topics import labelled_texts
 
 from encoder_cls import train_tokenizer
+from encoder_cls.extras.audit import audit as audit_module
 from encoder_cls.extras.audit.readable_words import WordSplitter
 from encoder_cls.extras.audit.telling_words import TellingWords
+
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 # The values of a column, which alternate.
 AGENTS = ["ann@desk.example", "nobody"]
@@ -48,7 +51,7 @@ def audit(cli, path: str, *, code: int) -> dict:
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
 def test_what_is_in_several_texts_is_found_and_rare_words_are_not_there(
-    cli, tmp_path, usual_c, kind, monkeypatch
+    cli, tmp_path, kind, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     train(cli, f"tokenizer.type={kind}", "data.features=[size,agent]")
@@ -75,8 +78,10 @@ def test_what_is_in_several_texts_is_found_and_rare_words_are_not_there(
     assert f"of the column size, {len(edges)} points between values" in cli("audit", "run").out
 
 
-def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, usual_c, monkeypatch):
+def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # None of these words is in the program, whose own words take half a second of each audit.
+    monkeypatch.setattr(audit_module, "_texts_of_program", lambda: iter(()))
     train(cli, "tokenizer.min_frequency=1", "data.cache=cached")
     found = audit(cli, "run", code=8)
 
@@ -98,10 +103,10 @@ def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, usual_c
         assert reason in found["why_no_texts"]
         (numbers,) = found["model_files"]["tokenizer.json"].values()
         assert numbers["examples"] == ["0800123456", "492988127734"]
-        assert "cannot be told" in cli("audit", path).out
+    assert "cannot be told" in cli("audit", "alone").out
 
 
-def test_a_model_without_finds_ends_well(cli, tmp_path, usual_c, monkeypatch):
+def test_a_model_without_finds_ends_well(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(cli, shared="")
     found = audit(cli, "run", code=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.browser import needs_browser
-from support.columns import FEATURES, config_of, rows
+from support.columns import FEATURES, config_of, quick_encoder, rows
 from support.node import ask_node, features_of, needs_node
 from support.small_runs import run_all
 
@@ -16,6 +16,8 @@ from encoder_cls.extras.export.javascript import javascript_module
 from encoder_cls.extras.export.model_file import exported_model
 from encoder_cls.extras.export.web_page import model_facts, web_page
 from encoder_cls.text.tokenizer import token_reader
+
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c", "encoder_joins")
 
 ODD_ROWS = [
     {"text": "yes kab", "title": "", "channel": "fax", "size": "many"},
@@ -100,7 +102,7 @@ def test_the_page_has_a_field_for_each_column(tmp_path, browser):
 
 
 def _config(folder: Path, columns: list[str]):
-    config = config_of(folder, encoder=True, text_column=columns)
+    config = quick_encoder(config_of(folder, encoder=True, text_column=columns))
     path = Path(config.data.train)
     head, *lines = path.read_text().splitlines()
     titled = [f"title,{head}"] + [f"kab t{number % 7},{line}" for number, line in enumerate(lines)]

@@ -14,6 +14,8 @@ from support.small_runs import WITHOUT_TECHNIQUES
 from support.tables import write_table
 from support.topics import labelled_texts
 
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
+
 # Each is in one text, the last one in two texts of one customer and in a copy.
 PLANTED = ["Zquorvexa", "Wünzqlbäcker", "492988127734", "qvoxjari"]
 # A word of two customers, which is found, so that the search is known to find words.
@@ -21,9 +23,7 @@ SHARED = "jxuvpelo"
 
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
-def test_planted_names_are_in_no_file_of_a_model_and_in_no_export(
-    cli, tmp_path, usual_c, kind, monkeypatch
-):
+def test_planted_names_are_in_no_file_of_a_model_and_in_no_export(cli, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [
         (text, label, number) for number, (text, label) in enumerate(labelled_texts(30, seed=0))
