@@ -22,6 +22,7 @@ from encoder_cls.serving.request_queue import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.web.responses import RefusedError
 
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 CODES = {"küche": "11", "sport": "12", "weather": "20"}
 NAMES = {"1": "Indoors", "11": "Cooks", "12": "Coaches", "2": "Outdoors", "20": "Forecasters"}
 COMMAND = ["--model", "runs/codes", "--engine", "numpy"]
@@ -53,7 +54,7 @@ def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, _alone: None) -> N
 
 
 @pytest.fixture
-def predict(cli: Callable[..., Outcome], usual_c: None) -> Callable[..., Outcome]:
+def predict(cli: Callable[..., Outcome]) -> Callable[..., Outcome]:
     """A function that runs `predict` of the run, which is trained when it is first used."""
     if not Path("runs/codes").exists():
         for name, seed in {"train": 0, "test": 1}.items():

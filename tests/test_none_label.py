@@ -17,6 +17,7 @@ from encoder_cls import load_classifier
 from encoder_cls.classifier.guarantees import AnsweredTexts
 from encoder_cls.evaluation.none_of_these import auroc
 
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 NONE = "weather"
 A_TEXT_OF_NONE = "rain snow cloud"
 A_TEXT_OF_SPORT = "ball goal team"
@@ -30,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(
-    cli: Callable[..., Outcome], folder: Path, usual_c: None, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Outcome], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Outcome]:
     """A function that runs a command on the run, which is trained when it is first used."""
     monkeypatch.chdir(folder)

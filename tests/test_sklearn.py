@@ -427,10 +427,10 @@ def test_only_the_ratios_of_weights_matter(recwarn):
     """Equal weights are no weights, and weights are not repetitions, of which `fit` would warn."""
     weights = np.where(np.array(LABELS) == "food", 3.0, 1.0)
 
-    unweighted = tiny(epochs=1).fit(TEXTS, LABELS)
-    equal = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=[7.0] * len(TEXTS))
-    weighted = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=weights)
-    scaled = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=1e8 * weights)
+    unweighted = tiny(settings=SMALL).fit(TEXTS, LABELS)
+    equal = tiny(settings=SMALL).fit(TEXTS, LABELS, sample_weight=[7.0] * len(TEXTS))
+    weighted = tiny(settings=SMALL).fit(TEXTS, LABELS, sample_weight=weights)
+    scaled = tiny(settings=SMALL).fit(TEXTS, LABELS, sample_weight=1e8 * weights)
 
     assert equal.predict_proba(TEXTS).tolist() == unweighted.predict_proba(TEXTS).tolist()
     assert weighted.predict_proba(TEXTS).tolist() != unweighted.predict_proba(TEXTS).tolist()

@@ -36,7 +36,7 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import terminal_reporter
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEAVY = {
     "torch",

@@ -602,7 +602,7 @@ key_like = dotted_keys | st.text(max_size=8)
 override_like = st.builds("{}={}".format, key_like, yaml_like) | st.text(max_size=12)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     content=yaml_like | yaml_like.map(DATA.__add__),
     overrides=st.lists(override_like, max_size=2),

@@ -54,7 +54,7 @@ MASKED = {"epochs": 1}
 DENOISED = {"epochs": 1, "objective": "denoising"}
 KINDS = [
     pytest.param(ON_LABELS, {"rdrop_weight": 1.0}, id="labels"),
-    pytest.param(ON_LABELS, {"gradient_shards": 3}, id="shards"),
+    pytest.param(ON_LABELS, {"gradient_shards": 3}, id="shards", marks=pytest.mark.slow),
     pytest.param(PRETRAINING, {"pretrain": MASKED}, id="masked words"),
     pytest.param(PRETRAINING, {"pretrain": DENOISED}, id="denoising"),
 ]

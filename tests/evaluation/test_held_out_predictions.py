@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 import torch
 from support.blank_plots import PLOTS, blank_plot
+from support.usual_c import trying_usual_c_alone
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
@@ -32,7 +33,7 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run_warnings import run_warnings
 from encoder_cls.training.train import train
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 NEW = [(f"new words {number}", "xy"[number % 2]) for number in range(12)]
 LINEAR = ["model.encoder=false", "data.validation_fraction=0.25"]
 
@@ -69,7 +70,7 @@ def run_once(request, tmp_path_factory):
     The linear model was fitted again with the validation texts.
     """
     folder = tmp_path_factory.mktemp(request.param)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, trying_usual_c_alone():
         patch.chdir(folder)
         for name in PLOTS:
             patch.setattr(matplotlib_figures, name, blank_plot)

@@ -101,7 +101,7 @@ def test_macro_f1_of_few_texts_a_class_has_no_interval():
     assert macro_f1_interval(copies, copies, RowGroups.single(200)) is not None
 
 
-@pytest.mark.parametrize("num_classes", [3, 60])
+@pytest.mark.parametrize("num_classes", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_the_interval_of_macro_f1_contains_the_true_value(num_classes):
     """In about 95% of samples, at few texts of each class, where the score itself is too low."""
     random = np.random.default_rng(0)

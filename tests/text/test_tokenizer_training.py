@@ -35,8 +35,11 @@ from encoder_cls.text.tokens import (
 SUBWORD_TYPES = ["word_piece", "bpe", "unigram"]
 TYPES = ["word_level", *SUBWORD_TYPES]
 
-every_type = pytest.mark.parametrize("kind", TYPES)
-every_subword_type = pytest.mark.parametrize("kind", SUBWORD_TYPES)
+# Most code that learns word pieces is that of BPE.
+QUICK = [pytest.param("word_piece", marks=pytest.mark.slow), "bpe", "unigram"]
+
+every_type = pytest.mark.parametrize("kind", ["word_level", *QUICK])
+every_subword_type = pytest.mark.parametrize("kind", QUICK)
 
 
 def train_on(*texts: str, **values: object) -> Tokenizer:

@@ -167,7 +167,7 @@ def test_a_server_takes_rows_and_says_which_columns(run):
 
 def test_the_estimator_takes_a_table(tmp_path):
     """It is cloned, searched and cross-validated as others are, and saved for the command line."""
-    written = rows(300)
+    written = rows(150)
     frame = pandas.DataFrame(written).rename(columns={"text": "message", "size": "weight"})
     labels = frame.pop("label")
     settings = {

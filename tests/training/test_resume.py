@@ -163,7 +163,11 @@ class StuckWork:
 @pytest.mark.parametrize(
     ("module", "name", "step"),
     [
-        pytest.param(linear_fit, "fit_linear_from_few_labels", 0, id="linear model"),
+        pytest.param(
+            *(linear_fit, "fit_linear_from_few_labels", 0),
+            id="linear model",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(loaded_run, "baseline_scores", 18, id="TF-IDF baseline"),
     ],
 )
@@ -246,7 +250,11 @@ def test_an_interrupted_run_resumes_with_data_that_has_been_moved(tmp_path, cli)
         pytest.param(
             *(PRETRAINED, "pretraining", Stepped, 5), id="in pretraining", marks=pytest.mark.slow
         ),
-        pytest.param(PRETRAINED, "model", EncoderStarted, 12, id="after pretraining"),
+        pytest.param(
+            *(PRETRAINED, "model", EncoderStarted, 12),
+            id="after pretraining",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_killed_run_resumes_from_its_newest_checkpoint(
@@ -316,7 +324,7 @@ def fail_at_a_step(event: Event) -> None:
 @pytest.mark.parametrize(
     ("values", "times", "lost"),
     [
-        pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining"),
+        pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining", marks=pytest.mark.slow),
         pytest.param(WITH_LINEAR, 23, "model", id="of a linear model before the report"),
     ],
 )

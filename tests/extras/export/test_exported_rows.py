@@ -36,7 +36,7 @@ for odd in ODD_SIZES:
 
 
 @needs_node
-@pytest.mark.parametrize("title", [False, True])
+@pytest.mark.parametrize("title", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_node_predicts_rows_as_numpy_does(tmp_path, title):
     """With an encoder, features, and one or two text columns; and plain texts."""
     columns = ["title", "text"] if title else ["text"]
