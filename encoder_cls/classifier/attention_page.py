@@ -52,11 +52,7 @@ WEIGHTS_OF_SCALE = (0, 0.02, 0.1, 0.25, 0.5, 1)
 
 
 class ShownText(NamedTuple):
-    """A text as the page shows it.
-
-    Attributes:
-        margin: the space beside and below a map for the names, in pixels.
-    """
+    """A text as the page shows it; `margin` is the space for names, in pixels."""
 
     heading: str
     num_tokens: int

@@ -98,7 +98,7 @@ def _downloaded(
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
     """The error if the Hub cannot be reached; an error about the model is raised.
 
-    Errors of the Hub itself, and the refusal of too many requests, say nothing about the model.
+    Errors of the Hub itself, as of too many requests, say nothing about the model.
     """
     from huggingface_hub import HfApi, errors
 
