@@ -204,8 +204,7 @@ def _rows(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield rows that are not empty, without a header, with their locations.
 
-    Without a separator, a line is a field, and there is no header. A header is a first row with a
-    cell `header`, the name of the label column.
+    Without a separator, a line is a field. A header is a first row with a cell `header`.
     """
     for number, line in enumerate(lines, start=1):
         fields = [line]
