@@ -163,8 +163,8 @@ def _spelling(
 def _classes_are_numbers(rows_of_sources: Sequence[LabelledRows], named: set[str]) -> bool:
     """Whether a label such as 1.0 is the class 1.
 
-    Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines and
-    Excel. So it is if the named classes, or the first source's labels, are whole numbers.
+    Programs write integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines and Excel. So
+    it is if the named classes, or the first source's labels, are whole numbers.
     """
     if any(WHOLE_NUMBER.fullmatch(name) and "." in name for name in named):
         return False

@@ -28,7 +28,7 @@ class Level:
     """The codes of one level, in the order of the classes, and which of them each class belongs to.
 
     Attributes:
-        numbers: the number of the code of each class, (classes,).
+        numbers: of the code of each class, (classes,).
     """
 
     codes: tuple[str, ...]

@@ -149,11 +149,7 @@ def _divided(
     *,
     may_lack_labels: bool,
 ) -> tuple[dict[str, LabelledRows], Unlabelled]:
-    """Divide the rows of all splits into those with a label and those without.
-
-    Those of train without a label are kept if there may be such rows; others are left out, or are
-    an error.
-    """
+    """Divide rows into those with and without a label, which only train may have."""
     labelled_rows = {}
     unlabelled = NO_TEXTS
     for role, rows_of_split in rows.items():

@@ -271,7 +271,7 @@ def _outside_of_sample(
 ) -> tuple[NDArray[np.bool_] | None, float, Notes]:
     """Find which texts of a table of `label` are not typical and must not be held out.
 
-    The result is whether each must stay, or None; the share of the others to hold out; and a note.
+    Returns whether each must stay, if any, the share of the others to hold out, and a note.
     """
     is_outside = outside_of_sample(split, config)
     if is_outside is None or not is_outside.any():
