@@ -35,12 +35,7 @@ MAX_WARM_UP_SHARE = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class StepTiming:
-    """Which steps of a training are timed.
-
-    Attributes:
-        warm_up_steps: slower, and not timed.
-        timed_steps: after them.
-    """
+    """The first steps, which are slower and not timed, and those that are timed after them."""
 
     warm_up_steps: int
     timed_steps: int
