@@ -422,10 +422,7 @@ def _weights(mixture_shares: Mapping[str, float]) -> str:
 def _advice(
     evaluation: SplitEvaluation, baseline_scores: Mapping[str, Any] | None, num_unread: int
 ) -> str:
-    """What to try next: first, time for unread texts.
-
-    Empty if all were read, and the classifier is better than its linear model and the baseline.
-    """
+    """What to try next, first time for unread texts; empty if all is well."""
     if num_unread:
         return (
             f"the model has not learned from {counted(num_unread, 'training text')}: a longer "

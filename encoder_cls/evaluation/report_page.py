@@ -128,10 +128,7 @@ def _classes_note(metrics: Metrics) -> str:
 
 
 class ShownMistake(NamedTuple):
-    """A mistake as the page shows it, with coloured words and those of largest weight.
-
-    Without a line if its file is a single text.
-    """
+    """A mistake as the page shows it, with coloured words and those of largest weight."""
 
     mistake: Mistake
     file: str
