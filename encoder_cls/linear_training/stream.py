@@ -225,10 +225,7 @@ TEXTS_PER_CHUNK = 1 << 14
 
 
 class _CountsOnDisk:
-    """Feature counts in a file that can be read many times.
-
-    `document_frequencies` are by id, (ids,).
-    """
+    """Feature counts in a file that can be read many times; `document_frequencies` are by id."""
 
     def __init__(self, vocabulary: Vocabulary, *, has_columns: bool) -> None:
         # Words and pairs of words have the lowest ids, and columns the highest ones.
