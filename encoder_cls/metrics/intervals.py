@@ -334,11 +334,7 @@ ROUNDING = 1e-12
 def _micro_f1_kinds(
     labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]], groups: RowGroups
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What micro-F1 needs of each kind of group, (numbers, kinds), and its groups, (kinds,).
-
-    The numbers are those of labels; then, for each of `all_predictions`, of predicted labels and of
-    right ones.
-    """
+    """What micro-F1 needs of each kind of group, (numbers, kinds), and its groups, (kinds,)."""
     has_label = labels > 0
     columns = [has_label.sum(axis=1)]
     for predictions in all_predictions:
