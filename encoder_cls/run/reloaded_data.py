@@ -77,10 +77,7 @@ def _load_to_score(run: RunDir, config: Config, classifier: Classifier) -> Datas
 def _load_unchanged(
     run: RunDir, config: Config, label_names: Sequence[str], *, splits: Sequence[str], hint: str
 ) -> Dataset:
-    """Load the data of a run; a `DataError` with `hint` if its classes or `splits` have changed.
-
-    The newest checkpoint has their hashes.
-    """
+    """Load the data of a run; a `DataError` with `hint` if its classes or `splits` have changed."""
     dataset = load_data(config)
     data = config.data
     if dataset.label_names != tuple(label_names):
