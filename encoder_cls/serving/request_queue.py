@@ -48,8 +48,6 @@ class _Job:
     """A waiting request, with the classifier that was in use when it came.
 
     Attributes:
-        texts: or rows, each as one string.
-        results: of the first texts.
         future: gets all results, or an error.
     """
 
@@ -212,10 +210,7 @@ def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int
 
 
 def _compute(batch: list[_Piece]) -> None:
-    """Compute a batch, and give results to its requests.
-
-    If this fails, each piece is computed alone, so that only its cause gets an error.
-    """
+    """Compute a batch, or if that fails each piece alone, so that only its cause gets an error."""
     try:
         results = _predict(batch)
     # Catch `BaseException`, because a panic in Rust (in the tokenizer) is not an `Exception`. The
