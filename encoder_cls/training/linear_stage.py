@@ -252,10 +252,7 @@ def _report_differences_from_plan(
 
 
 def _few_labels_line(result: FewLabelsFit) -> str:
-    """How the model learned from few labels, and its accuracy with its 95% interval.
-
-    The accuracy without unlabelled texts comes first, where it differs.
-    """
+    """How the model learned from few labels, and its accuracy with its 95% interval."""
     low, high = result.interval
     accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
     if result.accuracy != result.accuracy_before:
