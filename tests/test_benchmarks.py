@@ -87,7 +87,7 @@ FOUND = {
     ),
     "features": (
         {"accuracy": 0.9, "seconds": 9.0},
-        "| all | noise |  | -0.00 |  |",
+        "| all | noise |  | -0.00 ± 0.00 |  |",
     ),
     "few_labels": (
         {"accuracy": 0.9, "seconds": 30.0},
