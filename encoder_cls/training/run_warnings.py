@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from encoder_cls.data.codes import code_warnings
 from encoder_cls.data.data_warnings import data_warnings
+from encoder_cls.system.display import listed
 from encoder_cls.system.reporter import Reporter
+from encoder_cls.text.row_tokens import features_without_values
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH
 from encoder_cls.training.prepared import Prepared
 
@@ -30,6 +32,13 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
 
     if prepared.objective and not plan.has_encoder:
         yield "no encoder is trained, so the objective is never called"
+
+    without_values = features_without_values(prepared.tokenizer)
+    if without_values:
+        yield (
+            f"data.features: no value of {listed(without_values)} is in two rows, as of an empty "
+            "column or an id, so it teaches hardly anything"
+        )
 
     if prepared.long_words:
         yield (

@@ -27,6 +27,7 @@ from encoder_cls.system.row_text import readable, row_parts, row_text
 from encoder_cls.system.web.responses import RefusedError
 from encoder_cls.text.row_tokens import row_form
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.run_warnings import run_warnings
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +271,16 @@ def test_a_continued_run_keeps_the_columns_and_their_edges(run, tmp_path):
     other = config_of(tmp_path, features=["channel"]).model_copy(update=continued)
     with pytest.raises(ConfigError, match=r"data\.features"):
         prepare(other)
+
+
+def test_columns_that_are_empty_or_an_id_are_warned_of(tmp_path):
+    written = [row | {"empty": "", "id": f"t{number}"} for number, row in enumerate(rows(60))]
+    write_csv(tmp_path / "rows.csv", written)
+    config = config_of(tmp_path, features=[*FEATURES, "empty", "id"])
+
+    [warning] = [line for line in run_warnings(prepare(config)) if "data.features" in line]
+
+    assert "no value of 'empty', 'id' is in two rows" in warning
 
 
 def test_features_leave_room_for_words(tmp_path):
