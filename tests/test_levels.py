@@ -216,6 +216,21 @@ def test_a_server_answers_at_a_level(predict):
     batcher.stop()
 
 
+def test_names_are_beside_the_codes_that_people_decide_on(predict, cli):
+    reviewed = cli("review", "runs/codes")
+    assert reviewed.code == 0, reviewed.err
+    assert re.search(r"1[12] (Cooks|Coaches) -> 1[12] (Cooks|Coaches)  '", reviewed.out)
+
+    write_table("pool.csv", [("text",), (UNSURE,), (SURE,)])
+    for pool in ("pool.csv", "suggested.csv"):
+        arguments = ["--input", pool, "--n", "2", "--output", f"again-{pool}"]
+        assert cli("suggest", "runs/codes", *arguments).code == 0
+        Path(f"again-{pool}").rename("suggested.csv")
+    names, *rows = read_table("suggested.csv")
+    assert names[:4] == ["text", "label", "suggested", "suggested_name"]
+    assert {tuple(row[2:4]) for row in rows} >= {("20", "Forecasters")}
+
+
 def test_batches_of_rows_get_the_name_and_the_levels(predict):
     rows = pyarrow.table({"text": [SURE, ""]})
     sure, blank = Predictor("runs/codes")(rows).to_pylist()

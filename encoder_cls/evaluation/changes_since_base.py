@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.codes import Codes
 from encoder_cls.data.dataset import Dataset, renumbered
 from encoder_cls.evaluation.comparisons import (
     RunComparison,
@@ -55,6 +56,7 @@ class ChangesSinceBase:
     comparison: RunComparison
     changed: list[ChangedPrediction]
     lost_recall: dict[str, tuple[float, float]]
+    codes: Codes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with the number of changed predictions in place of a list."""
@@ -97,7 +99,8 @@ class ChangesSinceBase:
     def _losses(self) -> str:
         losses = []
         for name, (before, now) in list(self.lost_recall.items())[:MAX_NAMED_CLASSES]:
-            shown_name = printable(shortened(name, limit=MAX_CLASS_NAME_LENGTH))
+            full_name = self.codes.shown(name) if self.codes else name
+            shown_name = printable(shortened(full_name, limit=MAX_CLASS_NAME_LENGTH))
             losses.append(f"{shown_name} {before:.3f} to {now:.3f}")
 
         if len(self.lost_recall) > MAX_NAMED_CLASSES:
@@ -149,6 +152,7 @@ def compare_with_base(
         comparison=compare_predictions(labels, now, before, RowGroups(split.split_groups), run=run),
         changed=changed,
         lost_recall=_lost_recall(before, now, labels, names),
+        codes=classifier.codes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +79,7 @@ def review_command(
         _print_as_json(found)
     else:
         for row in found.rows[:MAX_SHOWN]:
-            print_out(f"{_line(row)}\n")
+            print_out(f"{_line(row, found.data.code_names or {})}\n")
 
     checked = f"{found.num_texts:,} labels checked: another one is more probable for "
     if found.is_multi_label:
@@ -110,12 +111,18 @@ def _record(row: LabelRow) -> dict[str, Any]:
     return record
 
 
-def _line(row: LabelRow) -> str:
-    label = printable(shortened(row.label, limit=LONGEST_NAME)) or NO_LABEL
-    suggested = printable(shortened(row.suggested, limit=LONGEST_NAME)) or NO_LABEL
+def _line(row: LabelRow, code_names: Mapping[str, str]) -> str:
+    label = _label(row.label, code_names)
+    suggested = _label(row.suggested, code_names)
     text = shown(row.text, limit=LONGEST_TEXT)
 
     # Paths in a run are absolute. Show files in the current folder by their relative paths.
     current_folder = f"{Path.cwd()}{os.sep}"
     location = printable(row.where.removeprefix(current_folder))
     return f"{row.score:.3f}  {label} -> {suggested}  {text}  {location}"
+
+
+def _label(label: str, code_names: Mapping[str, str]) -> str:
+    if label in code_names:
+        label = f"{label} {code_names[label]}"
+    return printable(shortened(label, limit=LONGEST_NAME)) or NO_LABEL

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # The columns that follow those of the input and the label.
 ADDED_COLUMNS = ("suggested", "probability", "file", "line", KEY)
+# Those of codes with names.
+ADDED_WITH_NAMES = ("suggested", "suggested_name", "probability", "file", "line", KEY)
 # What stands before the name of an added column that the input has, too.
 PREFIX = "suggest_"
 # The last column, for inputs such as spreadsheets in which the number of a row is not its line.
@@ -43,15 +45,16 @@ class SuggestionTable:
         # Several labels are joined as in the training data.
         self.separator = classifier.text_format.label_separator or SEPARATORS[0]
         self._label_column = classifier.text_format.label_column
+        self._added: tuple[str, ...] = ADDED_COLUMNS
+        if classifier.codes and classifier.codes.names and not classifier.is_multi_label:
+            self._added = ADDED_WITH_NAMES
 
         taken = {self._label_column, *classifier.text_format.columns}
         for suggestion in suggestions:
             record = suggestion.row.record or {}
             taken.update(record.keys() - _columns_of_suggestions(record))
         # The names of the added columns in this table.
-        self._names = {
-            name: added_name(name, taken, PREFIX) for name in (*ADDED_COLUMNS, ROW_COLUMN)
-        }
+        self._names = {name: added_name(name, taken, PREFIX) for name in (*self._added, ROW_COLUMN)}
 
     def to_json_lines(self) -> str:
         """Lines of JSON, with the text as the first key."""
@@ -108,6 +111,9 @@ class SuggestionTable:
         record[self._names["suggested"]] = prediction.label
         if prediction.labels is not None:
             record[self._names["suggested"]] = list(prediction.labels)
+        if "suggested_name" in self._names:
+            name = prediction.name_of(prediction.label or "")
+            record[self._names["suggested_name"]] = name
         record[self._names["probability"]] = prediction.prediction_probability
         record[self._names["file"]] = where.file
         record[self._names["line"]] = where.line if where.line >= 0 else None
@@ -128,7 +134,7 @@ class SuggestionTable:
         columns = [
             *input_columns,
             self._label_column,
-            *(self._names[name] for name in ADDED_COLUMNS),
+            *(self._names[name] for name in self._added),
         ]
         if any(self._names[ROW_COLUMN] in record for record in records):
             columns.append(self._names[ROW_COLUMN])
@@ -137,5 +143,9 @@ class SuggestionTable:
 
 def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
     columns = list(record)
-    with_row = (*ADDED_COLUMNS, ROW_COLUMN)
-    return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)
+    for added in (ADDED_COLUMNS, ADDED_WITH_NAMES):
+        for last in ((*added, ROW_COLUMN), added):
+            found = added_before(columns, last, PREFIX)
+            if found:
+                return found
+    return set()
