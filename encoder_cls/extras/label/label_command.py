@@ -238,8 +238,13 @@ def _report(session: Session, options: PoolOptions) -> None:
     counts = Counter[str]()
     for row in rows:
         counts.update(session.classes.labels_in(row.label))
-    sizes = [f"{name} {counts[name]:,}" for name in session.classes.names]
-    note(f"{session.labels.path}: {len(rows):,} labels ({_enumerated(sizes)})")
+    names = session.classes.names
+    if len(names) > MAX_SIZES:
+        # Of very many classes, most have no labels yet.
+        names = [name for name, _ in counts.most_common()]
+    sizes = [f"{name} {counts[name]:,}" for name in names]
+    of_classes = f" ({_enumerated(sizes)})" if sizes else ""
+    note(f"{session.labels.path}: {len(rows):,} labels{of_classes}")
     _report_model(session)
     labelled_classes = [name for name in session.classes.names if counts[name]]
     if len(labelled_classes) >= 2:
