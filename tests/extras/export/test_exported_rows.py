@@ -46,7 +46,7 @@ def test_node_predicts_rows_as_numpy_does(tmp_path, title):
     module.write_text(javascript_module(exported_model(tmp_path / "run")), encoding="utf-8")
     classifier = load_classifier(tmp_path / "run", engine="numpy")
     texts = [{name: row[name] for name in (*columns, *FEATURES)} for row in given]
-    texts += ["yes kab", "\x1echannel\x1femail\x1dyes kab"]
+    texts += ["yes kab", "\x1echannel\x1femail\x1dyes kab", dict.fromkeys(columns, "yes kab")]
 
     found = ask_node(module, texts, explain=True)
 
@@ -65,6 +65,8 @@ def test_node_predicts_rows_as_numpy_does(tmp_path, title):
         if each["label"] is not None:
             assert [word["word"] for word in each["explanation"]] == [word.word for word in words]
             assert [word["start"] for word in each["explanation"]] == [word.start for word in words]
+    with pytest.raises(AssertionError, match="TypeError: no row has the column channel"):
+        ask_node(module, [dict.fromkeys([*columns, "chanel"], "yes kab")])
 
 
 @needs_browser

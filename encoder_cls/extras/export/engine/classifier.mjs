@@ -7,7 +7,7 @@ import { isUnfamiliar } from "./familiarity.mjs";
 import { Guarantees } from "./guarantees.mjs";
 import { LinearModel, indexOfLargest } from "./linear.mjs";
 import { TASKS } from "./probabilities.mjs";
-import { isRow, readable } from "./rows.mjs";
+import { isRow, plainRow, readable } from "./rows.mjs";
 import { KEPT_PER_TOKEN, Tokenizer, UNK_ID } from "./tokenizer.mjs";
 import { readWeights } from "./weights.mjs";
 import { Words, numWordsOf } from "./words.mjs";
@@ -91,7 +91,9 @@ export class Classifier {
     if (typeof texts === "string" || !texts?.[Symbol.iterator]) {
       throw new TypeError("predict takes several texts; put a single one in a list: predict([text])");
     }
-    const checked = Array.from(texts, (text, number) => this.rowOf(text, number));
+    const given = Array.from(texts);
+    this.words.form?.checkFeatures(given);
+    const checked = given.map((text, number) => this.rowOf(text, number));
 
     const chunks = [];
     for (let start = 0; start < checked.length; start += CHUNK_TEXTS) {
@@ -107,7 +109,7 @@ export class Classifier {
     if (typeof text !== "string" && !isObject) {
       throw new TypeError(`texts[${number}] is not a string`);
     }
-    return form ? form.row(text, this.textColumns, number) : text;
+    return form ? form.row(text, this.textColumns, number) : plainRow(text);
   }
 
   // The options with their defaults, and with the thresholds that the guarantees need.

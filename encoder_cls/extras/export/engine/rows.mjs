@@ -48,18 +48,29 @@ export class RowForm {
     this.edges = new Map();
   }
 
-  // The row of an object, whose text columns are given; a text lacks all features.
+  // Throws an error if rows are given as objects and none of them has one of the features.
+  checkFeatures(given) {
+    const rows = given.filter(isObject);
+    for (const name of this.edges.keys()) {
+      if (rows.length && rows.every((row) => fieldOf(row, name) === undefined)) {
+        throw new TypeError(`no row has the column ${name}`);
+      }
+    }
+  }
+
+  // The row of an object, whose text columns are given; it may lack features, and a text lacks all.
   row(given, textColumns, number) {
     if (typeof given === "string") return given.replace(SEPARATORS, " ");
 
     const where = `texts[${number}]`;
     const features = [...this.edges.keys()].map((name) => {
-      const value = fieldOf(given, name, where);
+      const value = fieldOf(given, name);
       if (isObject(value)) throw new TypeError(`${where}: ${name} is an object`);
       return `${RS}${cleaned(name)}${US}${featureValue(value)}`;
     });
     const fields = textColumns.map((name) => {
-      const text = fieldOf(given, name, where);
+      const text = fieldOf(given, name);
+      if (text === undefined) throw new TypeError(`${where} has no column ${name}`);
       if (!isMissing(text) && typeof text !== "string") {
         throw new TypeError(`${where}: ${name} is not a string`);
       }
@@ -124,6 +135,9 @@ export function readable(row) {
   return { text: places.size ? `${text}]` : text, starts, places };
 }
 
+// A text that cannot be taken for a row with features.
+export const plainRow = (text) => (isRow(text) ? cleaned(text) : text);
+
 export const isRow = (text) => text.startsWith(RS) && text.includes(US);
 
 const cleaned = (text) => String(text).replace(SEPARATORS, " ");
@@ -132,14 +146,12 @@ const isObject = (value) => typeof value === "object" && value !== null;
 
 const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
 
-// The value of a column, which may be inside objects (`payload.body`).
-function fieldOf(row, name, where) {
+// The value of a column, which may be inside objects (`payload.body`); undefined without it.
+function fieldOf(row, name) {
   if (Object.hasOwn(row, name)) return row[name];
   let value = row;
   for (const part of name.split(".")) {
-    if (!isObject(value) || !Object.hasOwn(value, part)) {
-      throw new TypeError(`${where} has no column ${name}`);
-    }
+    if (!isObject(value) || !Object.hasOwn(value, part)) return undefined;
     value = value[part];
   }
   return value;
