@@ -72,8 +72,11 @@ class Columns(NamedTuple):
         if missing in self.features:
             hint = "it is one of data.features; without a value, a cell is empty, in JSON null"
         elif self.label is None:
-            # Rows without labels are read by commands such as predict, which have another option.
-            hint = "name the right one with --text-column NAME, in a config with data.text_column"
+            # Rows without labels are read by commands such as predict.
+            hint = (
+                "rename the right one, or name it in predict with --text-column NAME, in a config "
+                "with data.text_column"
+            )
 
         for name in names:
             if name.strip().lower() == missing.lower():

@@ -40,7 +40,7 @@ STYLE = """
 .wide td:first-child { min-width: 9rem; }
 """
 # The most names of periods below the chart.
-MOST_NAMES = 5
+MOST_NAMES = 4
 
 
 class Line(NamedTuple):
@@ -52,10 +52,11 @@ class Line(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A period below the chart."""
+    """A period that is named below the chart; `anchor` is the point of its name that is at `x`."""
 
     x: float
     name: str
+    anchor: str
 
 
 def drift_page(drift: Drift) -> str:
@@ -140,4 +141,7 @@ def _lines(periods: Mapping[str, Comparison]) -> list[Line]:
 def _ticks(names: list[str]) -> list[Tick]:
     step = max(1, math.ceil(len(names) / MOST_NAMES))
     places = range(0, len(names), step)
-    return [Tick(_x(place, len(names)), names[place]) for place in places]
+    anchors = {0: "start", len(names) - 1: "end"}
+    return [
+        Tick(_x(place, len(names)), names[place], anchors.get(place, "middle")) for place in places
+    ]

@@ -29,6 +29,8 @@ SHOWN_BY_PERIOD = (Figure.UNFAMILIAR, Figure.UNSURE, Figure.UNKNOWN_WORDS, Figur
 # The most classes and words that the terminal shows.
 MOST_CLASSES = 12
 MOST_WORDS = 20
+# The most weeks or months that the first sentence names.
+MOST_PERIODS = 4
 # The most words in JSON and on the page.
 MOST_WORDS_LISTED = 100
 
@@ -62,7 +64,10 @@ def headline(drift: Drift) -> str:
 
     drifted_periods = [name for name, comparison in drift.periods.items() if comparison.alarms]
     if drifted_periods:
-        return f"Drift in {', '.join(drifted_periods)}, but not in all texts together."
+        names = ", ".join(drifted_periods[:MOST_PERIODS])
+        if len(drifted_periods) > MOST_PERIODS:
+            names += f" and {len(drifted_periods) - MOST_PERIODS} more"
+        return f"Drift in {names}, but not in all texts together."
     if whole.verdict is Verdict.TOO_FEW:
         points = 100 * noticeable_difference(whole.before, whole.now)
         return (
