@@ -193,7 +193,8 @@ def _check_level(request: PredictRequest, classifier: Classifier) -> None:
     if classifier.codes and classifier.codes.has_levels:
         num_levels = classifier.codes.num_levels
     if request.level is not None and request.level > num_levels:
-        raise RefusedError(422, f"level: {request.level}; the model has {num_levels} levels")
+        reason = f"level: {request.level}; the model has {num_levels or 'no'} levels"
+        raise RefusedError(422, reason)
 
 
 def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:

@@ -147,7 +147,7 @@ def web_page(model: ExportedModel, facts: ModelFacts) -> str:
         "textColumns": classifier.text_format.columns,
         "features": classifier.features,
         "readsRows": bool(classifier.features or classifier.fields),
-        "hasNames": bool(codes and codes.names),
+        "hasNames": bool(codes and codes.names and not classifier.is_multi_label),
         "numLevels": codes.num_levels if codes and codes.has_levels else 0,
     }
     classes = [codes.shown(name) if codes else name for name in classifier.label_names]
