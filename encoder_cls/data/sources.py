@@ -142,7 +142,8 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
             yield from class_folder_records(Path(source), files_with_labels, columns, reading)
             return
         files = data_files(source, is_labelled=is_labelled)
-        _check_some_row_has_features(source, files, columns, reading.options)
+        if columns.features:
+            _check_some_row_has_features(source, files, columns, reading.options)
 
     for file in files:
         with os_errors_as_data_errors(file):
@@ -164,11 +165,13 @@ def _check_some_row_has_features(
         if not file.is_file():
             return
 
-        with suppress(DataError):
+        try:
             for _, record in file_records(file, columns, Reading(options)):
                 names |= dict.fromkeys([*record, *field_names(record)])
                 if names.keys() >= set(columns.features):
                     return
+        except DataError:
+            return
     if names:
         columns.check_present(source, list(names))
 

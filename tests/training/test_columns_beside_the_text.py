@@ -96,6 +96,8 @@ def test_a_row_of_json_may_leave_out_a_feature_that_another_row_has(run, cli, tm
     }
     refused = cli(*command, tmp_path / "misspelled.jsonl")
 
+    (tmp_path / "broken.jsonl").write_text('{"text": "yes sir"}\nno\n')
+    assert_failed(cli(*command, tmp_path / "broken.jsonl"), 3, "broken.jsonl:2: not valid JSON")
     assert len(printed) == 1
     assert_failed(refused, 3, "misspelled.jsonl: no column 'channel'; it has 'text', 'size', 'ch")
     assert refused.out == ""
