@@ -370,7 +370,8 @@ class TokenizerConfig(Section):
     min_frequency: Count = 2
     """The minimum number of texts that a word is in; near-duplicates count once, as do the texts of
     a group (`data.group_column`). Rarer words, and sub-words of several characters, are in no file
-    of the model, and become `[UNK]` or shorter sub-words. If 1, all words are learned."""
+    of the model, and become `[UNK]` or shorter sub-words. If 1, all words are learned, which is
+    more accurate where thousands of classes have a few texts each."""
 
 
 class ModelConfig(Section):

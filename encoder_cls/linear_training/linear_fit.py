@@ -133,8 +133,9 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
             if needs_teacher:
                 raise
 
-    # Otherwise, learn from all features in passes, and keep the better of both fits.
-    if has_passes(ALL_FEATURES_COST):
+    # Otherwise, learn from all features in passes, and keep the better of both fits. Where naive
+    # Bayes is a choice, passes have too few texts.
+    if not fits.have_naive_bayes and has_passes(ALL_FEATURES_COST):
         all_features = fits.all_features_in_passes()
         if fits.data.is_better(all_features, first):
             return all_features
