@@ -312,6 +312,7 @@ def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
     assert search("tfidf-words", 0, 0.0, first).points == []
 
 
+@pytest.mark.slow
 def test_a_server_is_asked_by_several_clients(trained_run):
     serve = importlib.import_module("serve")
     with serve.server(trained_run.path) as port:

@@ -688,6 +688,7 @@ def test_a_grid_reaches_values_of_the_config_through_a_pipeline():
     assert best.seed == 3
 
 
+@pytest.mark.slow
 def test_a_grid_search_compares_models_that_differ(monkeypatch):
     """Each is trained with its own settings; the best one is that which could learn."""
     trained = []

@@ -107,6 +107,7 @@ def test_processes_prepare_texts_and_the_gpu_gets_those_that_the_gate_leaves(
         assert row["probability"] == pytest.approx(expected["probability"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_named_gpu_shares_the_work_as_well(cli, card, gated, texts, used_workers, monkeypatch):
     """Explanations ask the GPU, too, for texts from which words are left out."""
     monkeypatch.setattr(TorchEncoder, "uses_gpu", True)

@@ -434,7 +434,7 @@ def test_with_a_cascade_a_table_has_the_part_that_predicted(cli, trained_run, ou
     assert column_of(output, "answered_by") is None
 
 
-@pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
+@pytest.mark.parametrize("output", ["out.csv", pytest.param("out.parquet", marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, output):
     """Four times as many rows need as much at once: nothing is kept of what is classified."""
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 16)

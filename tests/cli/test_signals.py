@@ -84,6 +84,7 @@ def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tm
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.slow
 def test_a_server_whose_terminal_goes_away_ends(trained_run):
     """While the terminal is there, SIGHUP reloads the model."""
     with at_terminal("serve", trained_run.path, "--port", "0") as program:

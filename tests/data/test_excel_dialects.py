@@ -380,6 +380,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_in_little_memory(
     assert peak < 5 * LONGEST_LINE
 
 
+@pytest.mark.slow
 def test_many_rows_need_no_more_memory_than_few():
     """Rows are not kept while others are read."""
     peaks = []

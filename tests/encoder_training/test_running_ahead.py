@@ -356,6 +356,7 @@ class AheadTrainer(Trainer):
         super().__post_init__()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, monkeypatch):
     """The run stops in its training on labels, two steps after a row of the log."""
     monkeypatch.setattr(encoder_stage, "Trainer", AheadTrainer)

@@ -175,6 +175,7 @@ def test_a_resumed_run_continues_to_count_skipped_steps(tmp_path):
         run_failing(tmp_path / "run", config, at={2, 3, 4}, resume=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_between_skipped_steps_ends_like_an_undisturbed_run(tmp_path):
     config = make_config(tmp_path)
     run_failing(tmp_path / "straight", config, at={2, 3})

@@ -118,6 +118,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     assert guarantees.num_correct[0] == (labels[:-1] == 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_plots", "usual_c")
 def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, monkeypatch):
     """They count as mistakes in guarantees, but not as held-out texts in familiarity."""

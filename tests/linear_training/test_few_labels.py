@@ -301,6 +301,7 @@ def test_predictions_out_of_fold_have_not_seen_the_label():
     assert (out_of_fold == labels[result.rows]).mean() < 0.7
 
 
+@pytest.mark.slow
 def test_labels_of_hard_texts_do_not_lower_the_estimate():
     """The texts that a first model is least sure of are labelled, and then count less."""
     data = corpus(2)

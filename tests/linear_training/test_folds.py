@@ -110,7 +110,7 @@ def write_repeated_texts(path: Path, endings: list[str]) -> None:
     path.with_name(f"validation-{path.name}").write_text("\n".join(validation))
 
 
-@pytest.mark.parametrize("few_labels", [False, True])
+@pytest.mark.parametrize("few_labels", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
     """Across groups, or equal texts, nothing can be learned from labels that are chance."""
     write_repeated_texts(Path("equal.csv"), [" X", "  x"])

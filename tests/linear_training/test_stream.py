@@ -120,7 +120,9 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     assert loss(streamed) < 1.1 * loss(whole)
 
 
-@pytest.mark.parametrize("limit", ["MAX_FEATURES", "MAX_BYTES"])
+@pytest.mark.parametrize(
+    "limit", ["MAX_FEATURES", pytest.param("MAX_BYTES", marks=pytest.mark.slow)]
+)
 def test_it_has_more_features_than_a_model_fitted_in_memory(corpus, monkeypatch, limit):
     """Unless there is no time to read all texts."""
     bytes_of_feature = 4 * (2 + NUM_CLASSES)

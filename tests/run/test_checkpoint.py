@@ -132,7 +132,13 @@ def damaged_copies(content: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+    "name",
+    [
+        "model.safetensors",
+        pytest.param("optimizer.safetensors", marks=pytest.mark.slow),
+        "state.json",
+        "manifest.json",
+    ],
 )
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
     """The damaged checkpoint is passed over, and the older one is used."""

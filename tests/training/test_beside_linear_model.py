@@ -107,6 +107,7 @@ def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
     monkeypatch.setattr(validation_result, "compute_metrics", compute_metrics_with_accuracy)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear model, which a resumed run fits again, does not replace a better model."""

@@ -490,6 +490,7 @@ def test_if_the_base_run_has_no_encoder_a_new_one_is_trained():
     assert base_vocabulary.items() <= vocabulary.items()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_stopped_continued_run_resumes_exactly():
     with pytest.raises(StoppedError):

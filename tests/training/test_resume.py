@@ -106,6 +106,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert result(folder) == straight(**values)
 
 
+@pytest.mark.slow
 def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
     tmp_path, straight, monkeypatch
 ):
@@ -244,8 +245,11 @@ def test_an_interrupted_run_resumes_with_data_that_has_been_moved(tmp_path, cli)
         pytest.param(
             *(LABELLED, "model", Stepped, 1), id="before any checkpoint", marks=pytest.mark.slow
         ),
+        pytest.param(LABELLED, "model", Stepped, 5, id="between checkpoints"),
         pytest.param(
-            WITH_LINEAR, "model", EncoderStarted, 0, id="after the linear model was fitted"
+            *(WITH_LINEAR, "model", EncoderStarted, 0),
+            id="after the linear model was fitted",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             *(PRETRAINED, "pretraining", Stepped, 5), id="in pretraining", marks=pytest.mark.slow
@@ -278,6 +282,7 @@ def test_a_killed_run_resumes_from_its_newest_checkpoint(
     assert result(run.path) == straight(**values)
 
 
+@pytest.mark.slow
 def test_validations_soon_after_a_checkpoint_are_done_again(tmp_path, straight, monkeypatch):
     """The result is the same, even though the saved model was newer than any checkpoint."""
     monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 600)
@@ -295,6 +300,7 @@ def test_validations_soon_after_a_checkpoint_are_done_again(tmp_path, straight, 
     assert result(run.path) == straight(**PRETRAINED)
 
 
+@pytest.mark.slow
 def test_a_run_that_keeps_no_checkpoints_starts_again_and_ends_with_the_same_result(
     tmp_path, straight
 ):

@@ -207,6 +207,7 @@ def test_the_metrics_of_pretraining_have_splits_of_their_own(pretrained_run):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_data_on_disk_gives_the_same_result_as_in_memory(tmp_path, monkeypatch):
     """Texts and tokens on disk give the same weights, metrics and report as in memory."""
     config = make_config(tmp_path, **PRETRAINED, epochs=1)

@@ -396,6 +396,7 @@ def less_effort(monkeypatch):
     monkeypatch.setattr(cost, "affordable_effort", lambda *_, **__: ONE_C_VALUE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("less_effort")
 def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch):
     """The effort does not depend on the time of the resumed run, and is warned of only once."""
@@ -432,6 +433,7 @@ def test_without_time_for_the_planned_fit_words_in_passes_are_kept(tmp_path, mon
     assert load_classifier(tmp_path / "run").linear.feature_ids.max() < TEMPLATE_IDS
 
 
+@pytest.mark.slow
 def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed(
     tmp_path, monkeypatch
 ):

@@ -120,7 +120,7 @@ def names_of_guesses(loop: ModelLoop, opened: OpenedSession) -> set[str]:
     return {name for guess in guesses if guess for name, _ in guess.top}
 
 
-@pytest.mark.parametrize("is_during_the_fit", [False, True])
+@pytest.mark.parametrize("is_during_the_fit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_renamed_classes_have_renamed_guesses(reopen, topics, is_during_the_fit):
     """Also if the fit was made from labels with the name before."""
     opened = reopen(classes=tuple(sorted(set(topics.values()))))
