@@ -262,6 +262,10 @@ def count_fits(
     `time_without_lsa` is the time of a fit without latent semantics, relative to one with it; 1
     counts fits.
     """
+    # Without texts without labels there are no such coordinates: all fits take the same time.
+    if sizes.unlabelled == 0:
+        time_without_lsa = 1.0
+
     num_folds = effort.num_folds
     if num_held_out:
         num_folds += 1
