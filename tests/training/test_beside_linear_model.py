@@ -129,7 +129,7 @@ def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
 def test_an_encoder_that_does_not_help_is_left_out(tmp_path, monkeypatch):
     """The linear model stays the model, even if the encoder's best step was before a stop."""
     # The linear model is as good when a resumed run fits it again.
-    set_accuracies(monkeypatch, [0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
+    set_accuracies(monkeypatch, [0.4, 0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
     is_validated = False

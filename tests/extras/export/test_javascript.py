@@ -594,7 +594,7 @@ def test_an_export_is_little_larger_than_the_model(exported):
     """Base64 takes 4/3 of the file; the engine and its tables are of one size."""
     classifier, module = exported("both parts")
     weights = Path(classifier.folder) / "model.safetensors"
-    engine_bytes = 140_000
+    engine_bytes = 145_000
     assert module.stat().st_size < 1.34 * weights.stat().st_size + engine_bytes
 
 
