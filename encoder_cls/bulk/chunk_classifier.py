@@ -118,7 +118,7 @@ class ChunkClassifier:
         *,
         explained: bool | None = None,
     ) -> Iterator[ClassifiedChunk]:
-        """Yield predictions in the order of chunks; `explained` None is as the options say."""
+        """Yield predictions in the order of chunks, by default explained as the options say."""
         if explained is None:
             explained = self.options.explained
         jobs = (Job(prediction_format, chunk, explained) for chunk in chunks)
@@ -152,7 +152,7 @@ def open_chunk_classifier(
 ) -> Iterator[ChunkClassifier]:
     """Share the work among processes, which end with the block; 1 is this one alone.
 
-    If a GPU computes the encoder, they ask this process for its logits.
+    If a GPU computes the encoder, they do all else, and ask this process for its logits.
     """
     if num_processes == 1:
         yield ChunkClassifier(classifier, options, warn=warn)

@@ -98,9 +98,9 @@ MAX_LISTED = 5
 
 
 def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
-    """The threshold of each label from which at least this share of it is correct.
+    """For each label, the threshold from which at least this share of its predictions is correct.
 
-    Labels without such a guarantee have none; a note names the others.
+    Labels without such a guarantee have none; a note names those with one.
     """
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)

@@ -420,7 +420,7 @@ def _check_kept_columns(option: str, request: Request) -> None:
 
 
 def _usual_format(request: Request) -> str:
-    """The format is JSON lines in a folder, else what the output's ending says."""
+    """JSON lines in a folder, else the format that the output's ending says."""
     if request.into_folder:
         return "jsonl"
     output = request.output or ""

@@ -73,8 +73,8 @@ class Classifier:
 
     `batch_tokens` is the most tokens in a batch of the encoder, padding included; by default, a
     number that is fast on the device. Texts may be rows: mappings, a `DataFrame`, or each `Row` of
-    `read_rows`, with the columns of text and `features`. A single text or row, and other types, are
-    a `TypeError`, a missing column is a `DataError`.
+    `read_rows`, with the columns of text and `features`. A single text or row, or another type,
+    raises a `TypeError`, a missing column a `DataError`.
 
     Attributes:
         encoder: None if there is only a linear model, or no trained encoder yet.
@@ -83,7 +83,7 @@ class Classifier:
             one.
         thresholds: multi-label, from which probability a text has each label; empty in a
             single-label task.
-        guarantees: None if they were not measured, as is `familiarity`.
+        guarantees, familiarity: None if they were not measured.
         codes: the levels and names of the classes, if they have any.
         none_label: the class that stands for none of the others, and is no answer, if there is one.
         encoder_architecture: also without a trained encoder.
@@ -200,7 +200,8 @@ class Classifier:
     def embed(self, texts: Texts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
-        By default, it is the mean of the vectors of its tokens.
+        It is the mean of the vectors of its tokens, unless the config chose another
+        `model.pooling`.
 
         Raises:
             ConfigError: the classifier has no encoder.
@@ -479,7 +480,7 @@ class Classifier:
         return is_sure
 
     def gated_like(self, text: TokenizedTexts) -> Classifier:
-        """A copy that predicts every text by the same parts as this one."""
+        """A copy that predicts every text by the same parts as this single text."""
         if self.gate is None or self.linear is None:
             return self
 

@@ -125,7 +125,11 @@ class PrecisionCounts:
         return 0.0
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
-        """Test exactly whether the predictions from a threshold up have at least a precision."""
+        """Test exactly whether the predictions from a threshold up have at least a precision.
+
+        If each were right with the probability `precision`, so many right ones, or more, would have
+        a probability of at most `error`.
+        """
         num_texts = int(self.num_confident[index])
         num_correct = int(self.num_correct[index])
         if num_correct <= num_texts * precision:

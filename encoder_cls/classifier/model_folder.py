@@ -319,7 +319,7 @@ def _encoder_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """Raise a `ConfigError` if the encoder is not a `model_class`."""
+    """The shapes of the encoder's weights; a `ConfigError` if it is not a `model_class`."""
     saved_class = head["config"].get("model_class", "")
     given_class = model_class.__name__ if model_class else ""
     if saved_class != given_class and "encoder" in head["parts"]:

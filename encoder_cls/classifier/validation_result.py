@@ -66,9 +66,10 @@ def score_mixture(
     Args:
         encoder: the logits of `known_validation`, (texts, classes), as are those of `linear`; None
             without such a part.
-        expects_equal_shares: as of a student and its teacher (`fit_mixture_weights`).
-        is_calibrated: whether the linear model is calibrated on more texts; without an encoder, its
-            logits then stay.
+        expects_equal_shares: of both parts, as of a student and its teacher
+            (`fit_mixture_weights`).
+        is_calibrated: whether the linear model is calibrated on more than the validation texts;
+            without an encoder, its logits then stay as they are.
     """
     labels = dataset.known_validation.labels
     groups = RowGroups(dataset.known_validation.split_groups)

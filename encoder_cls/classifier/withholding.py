@@ -12,17 +12,17 @@ from encoder_cls.classifier.prediction import Prediction
 
 @dataclass(frozen=True, kw_only=True)
 class Withholding:
-    """The least probabilities below which parts of a prediction are withheld; by default, none.
+    """The probabilities below which parts of a prediction are withheld; by default, nothing is.
 
-    At most one of `threshold`, `label_thresholds` and `text_threshold` is given; else a
-    `ValueError`.
+    Raises:
+        ValueError: more than one of `threshold`, `label_thresholds` and `text_threshold` is given.
 
     Attributes:
-        threshold: of a label; multi-label, it replaces the thresholds of the model, so that a text
-            may get other labels.
-        label_thresholds: by label; one without is withheld from all texts.
-        text_threshold: that the whole prediction for a text is correct.
-        set_threshold: of a class in the set of a text; None makes no sets.
+        threshold: the least of a label; multi-label, it replaces the thresholds of the model, so
+            that a text may get other labels.
+        label_thresholds: the least of each label; one without is withheld from all texts.
+        text_threshold: the least for the whole prediction for a text to be correct.
+        set_threshold: the least of a class in the set of a text; None makes no sets.
         level: of codes, counted from 1 at the top; None is that of the classes.
         back_off: whether the deepest code that reaches `threshold` is answered.
     """

@@ -103,7 +103,7 @@ class NumpyEncoder:
         return means_BD
 
     def _encode(self, batch: PaddedTexts, maps: list[Array] | None = None) -> Array:
-        """(B, T, D); `maps`, unless None, receives attention weights, (B, H, T, T)."""
+        """The vectors of tokens, (B, T, D); `maps` receives attention weights, (B, H, T, T)."""
         mask_BT = batch.attention_mask
         x_BTD = self._embed(batch)
 

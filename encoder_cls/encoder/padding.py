@@ -75,7 +75,7 @@ def compute_rows(
 
     Args:
         compute: returns the rows of a batch of B texts, (B, width).
-        batch_tokens: the most tokens in a batch, padding included, as below.
+        batch_tokens: the most tokens in a batch, padding included.
         share: the indices of the batches to compute, from the number of all; rows of all others are
             0.
     """

@@ -18,7 +18,7 @@ from encoder_cls.encoder.padding import Indices, round_up_lengths
 
 
 class Epoch(NamedTuple):
-    """The order of texts and batches in an epoch.
+    """The order of texts and batches in an epoch, by their indices.
 
     Attributes:
         texts: in the order of their rounded lengths.
@@ -32,9 +32,9 @@ class Epoch(NamedTuple):
 class BatchSampler:
     """The batches of all epochs.
 
-    Texts are shuffled, sorted by rounded length, and cut into batches of at most `batch_size` texts
-    and `batch_tokens` tokens with padding, but at least one text; then batches, whose boundaries
-    are the same in each epoch, are shuffled.
+    In each epoch, texts are shuffled, sorted by rounded length, and cut into batches of at most
+    `batch_size` texts and `batch_tokens` tokens with padding, but at least one text. Then the
+    batches are shuffled. The sorted lengths, and so the boundaries, are the same in each epoch.
 
     Args:
         lengths: in tokens.
@@ -99,7 +99,7 @@ class BatchSampler:
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
-    """Cut increasing lengths into batches, at these places from 0 on, (batches + 1,)."""
+    """Where texts of increasing lengths are cut into batches, from 0 on, (batches + 1,)."""
     cuts = [0]
     while cuts[-1] < len(sorted_lengths):
         start = cuts[-1]

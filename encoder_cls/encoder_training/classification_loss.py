@@ -124,14 +124,19 @@ class ClassificationBatch(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelBatch(ClassificationBatch):
-    """One label each."""
+    """Texts with one label each.
+
+    Attributes:
+        weights: of the classes, (C,).
+        text_weights: (B,); None if all count alike.
+    """
 
     weights: Tensor
     text_weights: Tensor | None = None
 
     @property
     def normalizer(self) -> Tensor:
-        """The class weights of all targets, ()."""
+        """The sum of the class weights of all targets, ()."""
         return (self.targets @ self.weights).sum()
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
@@ -165,8 +170,8 @@ class MultiLabelBatch(ClassificationBatch):
     """Texts with any number of labels.
 
     Attributes:
-        weights: of each label of each text, (B, C).
-        text_weights: None, as in `weights`; a user's objective may ask for them.
+        weights: of each label of each text, (B, C): that of the class times that of the text.
+        text_weights: None, since `weights` include them; a user's objective may ask any batch.
     """
 
     weights: Tensor
@@ -174,7 +179,7 @@ class MultiLabelBatch(ClassificationBatch):
 
     @property
     def normalizer(self) -> Tensor:
-        """A text counts once, however many labels it has."""
+        """The number of texts, (): each counts once, however many labels it has."""
         return self.targets.new_full((), len(self.targets))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ NGRAMS_PER_UNUSED_WORD = 16
 
 
 def round_up_size(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
-    """Round a size up to one of few: for 1/2, to 1, 2, 3, 4, 6, 8, 12, 16 and so on."""
+    """Round a size up to one of few: for a tolerance of 1/2, 1, 2, 3, 4, 6, 8, 12, 16 and so on."""
     return int(round_up_lengths(np.array(size), tolerance=tolerance))
 
 

@@ -34,12 +34,13 @@ class GuessedTokens(ABC):
     """A batch of texts with tokens to guess.
 
     Attributes:
-        positions: those whose vectors guess a token, (M,), text after text with padding, on the
-            CPU, since their number would have to be waited for.
-        target_ids: to guess, (M,); `PAD_ID` where there is none.
+        positions: of the tokens whose vectors guess a token, (M,), counted text after text, padding
+            included. They are found on the CPU: one would have to wait for a GPU to know their
+            number.
+        target_ids: the tokens to guess, (M,); `PAD_ID` where there is none.
         candidates: the distinct tokens of the batch, increasing, (V,): a softmax over this sample
             of the vocabulary saves time.
-        is_candidate: False where the last one is repeated, (V,); None if it is not.
+        is_candidate: False where `candidates` repeats its last token, (V,); None if it does not.
     """
 
     inputs: Batch

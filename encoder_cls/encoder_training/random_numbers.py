@@ -38,7 +38,7 @@ def drop_tokens(
 ) -> Tensor:
     """Replace words by `[UNK]`, with a probability of `fraction`.
 
-    These are rare in training texts, and the model must learn to handle them.
+    Unknown words are rare in training texts, and the model must learn to handle them.
     """
     if fraction == 0:
         return input_ids

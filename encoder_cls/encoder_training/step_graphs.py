@@ -91,7 +91,11 @@ class Recorder:
         self._memory = torch.cuda.graph_pool_handle()
 
     def record(self, function: Callable[[], Outputs]) -> Callable[[], Outputs]:
-        """Record a function without computing it; the result replays it, in the same place."""
+        """Record a function without computing it.
+
+        Returns:
+            A function that replays it, and returns the outputs, always in the same memory.
+        """
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
 

@@ -134,10 +134,13 @@ class EncoderTraining:
     ) -> Iterator[StepDone | ValidationDone | Ended]:
         """Train until the last step, or until patience or time runs out.
 
+        `seconds` and `may_skip` are as in `StepLimiter`.
+
         Raises:
             StoppedError: by a signal before a step or during a validation.
             DivergedError: the loss of a step, the logits of a validation, or the gradients of more
-                than `MAX_SKIPPED_IN_A_ROW` steps are not finite. The last step has updated nothing.
+                than `MAX_SKIPPED_IN_A_ROW` steps in a row are not finite. The last step has updated
+                nothing.
             LostProcessError: another process has ended.
         """
         with closing(self.trainer):
@@ -230,9 +233,10 @@ class EncoderTraining:
     def _start_steps(
         self, state: TrainingState, limiter: StepLimiter, started: float
     ) -> list[StartedStep]:
-        """Start a step, or several ahead; the last undecided one decides the step limit.
+        """Start the next step, or several if the training runs ahead.
 
-        `started` is a time of `time.perf_counter`.
+        While the step limit is not decided, the last one is the step that decides it. The first one
+        starts at `started`, a time of `time.perf_counter`.
         """
         steps: list[StartedStep] = []
         for step in self._steps_to_start(state):
@@ -244,10 +248,10 @@ class EncoderTraining:
         return steps
 
     def _steps_to_start(self, state: TrainingState) -> range:
-        """Steps, from 0, to start before their metrics are read.
+        """The steps, counted from 0, to start before their metrics are read.
 
-        A training that runs ahead starts those up to a row of the log, validation or checkpoint;
-        any other one step.
+        A training that runs ahead starts those up to the next row of the log, validation or
+        checkpoint; any other starts one.
         """
         first = state.step_in_training
         if not self.trainer.runs_ahead:
@@ -269,7 +273,7 @@ class EncoderTraining:
         return learning_rate(step, total_steps=self.max_steps(state), config=self.config)
 
     def max_steps(self, state: TrainingState) -> int:
-        """The steps of all epochs, or that there is time for."""
+        """The steps of all epochs, or as many as there is time for."""
         if state.step_limit is None:
             return self.length.total_steps
         return state.step_limit

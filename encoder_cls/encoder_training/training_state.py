@@ -61,9 +61,9 @@ class TrainingState:
         best_score: None before a validation.
         best_step: the step of the best score.
         stale_validations: validations in a row without a better score.
-        skipped_in_a_row: steps, up to the last one.
+        skipped_in_a_row: how many of the last steps were skipped, without another between them.
         sums: of metrics since the last row of the log.
-        outcome: None if it goes on.
+        outcome: how the training has ended; None if it goes on.
     """
 
     step: int = 0

@@ -85,7 +85,7 @@ class Trainer:
         model: with the same weights in all.
         max_grad_norm: of dense gradients, which are clipped to it.
         precision: of matrix products, torch.float32 or torch.bfloat16.
-        objective: a user's own loss, the summed loss of a batch.
+        objective: a user's own loss, in place of `TrainingBatch.loss`.
         runs_ahead: whether steps start before the metrics of earlier ones are known, and batches
             are made ahead, which suits a GPU.
         recorder: records a CUDA graph for each shape, if steps run ahead: then nothing waits for

@@ -62,4 +62,4 @@ class TrainingTask(Protocol):
         """
 
     def describe_step(self, step: int) -> str:
-        """Where some of its texts were read, such as `train.csv:7`."""
+        """Where some texts of a step were read, such as `train.csv:7`."""

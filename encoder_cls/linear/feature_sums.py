@@ -1,10 +1,11 @@
 """Sums over the features of texts, from which a linear model predicts.
 
-Most features of a text are character n-grams inside words, whose sum depends only on the word: it
-is computed once, and added up over the words of a text.
+Most features of a text are character n-grams inside words. Their sum depends only on the word, so it
+is computed once for each distinct word, and added up over the words of a text.
 
-It has a number for each occurrence of an n-gram, where a text that has it several times should get
-it once, or 1 + ln(count) times; the difference is added for these few.
+The sum of a word has a number for each occurrence of an n-gram, but a text that has an n-gram
+several times should get its number once, or 1 + ln(count) times: the difference is added for these
+n-grams, which are few.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class FeatureValues:
     Attributes:
         is_unfamiliar: unknown, or of an unknown word.
         rarities: the IDF, or for an unfamiliar feature that of the rarest.
-        table: of the weights of all features.
-        rows: in the table; any for unknown ones.
+        table: the weights of all features of the model.
+        rows: those of these features in the table; any for unknown ones.
     """
 
     idf: Array
@@ -114,11 +115,12 @@ MIN_NGRAMS_AT_ONCE = 128
 
 
 class WordSums(NamedTuple):
-    """Sums over the character n-grams of words, by occurrence.
+    """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
 
     An effect is IDF times weight, for each class.
 
     Attributes:
+        numbers: of n-grams, (words,); `unknown` are those that are unfamiliar.
         squares: of IDF, (words,).
         effects: (words, classes).
         positive_effects: (words, classes).
@@ -215,7 +217,10 @@ def _sums_of_nonzero(
 def sums_of_pieces(
     numbers: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Array:
-    """Sum over neighbouring pieces, maybe empty, in any shape."""
+    """Sum over neighbouring pieces of an array, which may be empty.
+
+    `starts`, `lengths` and the sums have one shape, which may be any.
+    """
     # `reduceat` sums up to the next start, so leave out empty pieces, which have no numbers.
     is_full = lengths > 0
     sums = np.zeros(starts.shape)
@@ -229,7 +234,7 @@ FEW_COLUMNS = 8
 
 
 def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Array:
-    """Sum over neighbouring rows of a matrix."""
+    """Sum over neighbouring rows of a matrix, (rows, columns), into (pieces, columns)."""
     sums = np.zeros((len(starts), matrix.shape[1]))
     if matrix.shape[1] <= FEW_COLUMNS:
         for column, numbers in enumerate(np.ascontiguousarray(matrix.T)):
@@ -317,8 +322,9 @@ class TextSums:
     def evidence(self) -> Array:
         """How little speaks for the best class, (texts, `NUM_EVIDENCE_FEATURES`).
 
-        An effect is a TF-IDF value times a weight. The numbers are minus the logarithm of the sum
-        of positive effects, and minus the share of features with one, weighted by squared values.
+        An effect is a TF-IDF value times its weight for the best class. The numbers are minus the
+        logarithm of the sum of positive effects, and minus the share of features with a positive
+        effect, weighted by squared values.
         """
         best_classes = self.margins.argmax(axis=1)
         if self.margins.shape[1] == 1:

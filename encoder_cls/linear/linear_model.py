@@ -122,7 +122,7 @@ class LinearModel:
 
     @property
     def description(self) -> dict[str, int]:
-        """The numbers from which `linear_shapes` follow."""
+        """The numbers from which the `linear_shapes` follow."""
         return {
             "max_tokens": self.max_tokens,
             "frequent_tokens": len(self.frequent_token_ids),
@@ -164,8 +164,8 @@ class LinearModel:
         """Compute logits, and how familiar texts are.
 
         Returns:
-            Logits, (texts, classes), and unless None `TextSums.evidence` and `TextSums.rarity`,
-            (texts, features).
+            Logits, (texts, classes), then `TextSums.evidence` and `TextSums.rarity`, together
+            (texts, features); None in their place without `with_familiarity`.
         """
         margins = [np.zeros((0, len(self.biases)))]
         familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
@@ -185,7 +185,8 @@ class LinearModel:
         """Compute the familiarity of texts that the model learned from as if they were new.
 
         Features of the lowest document frequency, which may occur in these texts alone, count as
-        unknown. `evidence` is of a model that has not learned from them; zeros do not count.
+        unknown. `evidence` is that of a model that has not learned from them; by default zeros,
+        which do not count.
         """
         rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
         for sums in self._sums(texts, self._known.without_rarest()):

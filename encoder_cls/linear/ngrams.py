@@ -168,9 +168,9 @@ def count_in_chunk(
     use_feature_pairs: bool = False,
     only_repeated_char_ngrams: bool = False,
 ) -> Counts:
-    """Count features of a chunk of `in_chunks`.
+    """Count the features of a chunk, of which `in_chunks` yields the tokens and the offsets.
 
-    Character n-grams that a text has once may be left out.
+    With `only_repeated_char_ngrams`, those that a text has once are left out.
     """
 
     def ranges_of_texts(
@@ -422,7 +422,7 @@ def in_chunks(
     """Divide texts into chunks to count together.
 
     Yields:
-        A chunk's tokens, and where its texts begin, (texts + 1,).
+        The indices of a chunk's tokens, and where its texts begin in them, (texts + 1,).
     """
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]

@@ -41,7 +41,7 @@ POWER_ITERATIONS = 2
 def text_vectors(texts: TokenizedTexts) -> Vectors:
     """Coordinates of texts, (texts, dimensions), whose dot products are similarities.
 
-    Their length is 1, or 0 without a word or character n-gram that another text has.
+    Their length is 1, or 0 for a text without a word or character n-gram that another one has.
     """
     features, num_features = _shared_features(texts)
     num_dimensions = min(DIMENSIONS, len(texts) - 1, num_features - 1)
@@ -130,10 +130,10 @@ def choose_representatives(
     labelled: Sequence[int],
     number: int,
 ) -> list[int]:
-    """Choose at most `number` unlabelled texts, the most useful first.
+    """Choose at most `number` unlabelled texts, by their indices, the most useful first.
 
-    `weights` are how much each matters, such as its uncertainty; labelled ones represent texts
-    already.
+    `weights` are how much each text matters, such as its uncertainty. Labelled texts represent
+    others already.
     """
 
     def similarities(index: int) -> NDArray[np.float32]:

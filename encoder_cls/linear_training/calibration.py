@@ -39,11 +39,13 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scales and shifts, multi-label (labels,), that turn margins into logits, with `svm_c`.
+    """The scale and the shift that turn margins into logits.
 
     Attributes:
         loss: of held-out texts, in nats; class-weighted in a single-label task.
+        scale, shift: multi-label, (labels,).
         logits: of held-out texts, (texts, classes).
+        svm_c: the C with which the classifiers of the margins were fitted.
     """
 
     loss: float
@@ -76,9 +78,10 @@ def calibrate(
 
 
 def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups) -> Floats:
-    """How much each text counts in a fit, by how alike the correctness of a group's texts is.
+    """How much each text counts in a fit, so that the weights sum to the number of independent ones.
 
-    The weights sum to the number of independent texts; the logits need no calibration.
+    The texts of a group are as alike as they are right or wrong together. The logits need no
+    calibration.
     """
     task = task_of(labels)
     predictions = task.predictions(logits.astype(np.float64), [0.0] * logits.shape[1])
@@ -193,7 +196,10 @@ MAX_SCALE_IN_SUM = 100.0
 def fit_sum_of_margins(
     margins: Sequence[Logits], labels: NDArray[np.int64], groups: RowGroups
 ) -> SumOfMargins:
-    """Fit scales and one shift to margins of several models; one that does not help gets 0."""
+    """Fit scales and one shift to one-vs-rest margins of several models, each (texts, classes).
+
+    A model that does not help gets the scale 0.
+    """
     equal_parts = np.mean(margins, axis=0)
     text_weights = independent_weights(equal_parts, labels, groups)
     loss = _loss_of_sum(margins, LogLoss(labels, margins[0].shape[1], text_weights))
@@ -315,6 +321,7 @@ class LogLoss:
 
 
 def _number_of(text_weights: Floats) -> float:
+    """The number of independent texts, without errors of rounding."""
     return round(float(text_weights.sum()), 6)
 
 

@@ -96,7 +96,7 @@ class FeatureCorpus:
         return weights
 
     def labelled(self) -> CountedTexts:
-        """The labelled texts, with only their own features."""
+        """The labelled texts, with only the features that one of them has."""
         counts: sp.csr_matrix = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0))
 
@@ -126,7 +126,7 @@ MAX_TOKENS = 1_000_000
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
-    """The rows of all labelled texts, and of a random sample of the others."""
+    """The rows of all labelled texts, then of a random sample of the others."""
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
     drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])

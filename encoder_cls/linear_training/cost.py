@@ -157,7 +157,7 @@ class EffortChoice:
         seconds_of_fit: Callable[[], float],
         num_fits: Callable[[Effort], float],
     ) -> Effort:
-        """Choose an effort, from the most work to the least, that takes `num_fits` times a fit.
+        """Choose the first effort, from the most work to the least, that there is time for.
 
         Raises:
             TooLittleTimeError: there is not enough time for the last one.

@@ -32,7 +32,7 @@ class LinearOptions(NamedTuple):
 
     Attributes:
         max_tokens: read of a text, `[CLS]` included.
-        char_ngrams: whether they and templates are features, besides words and pairs.
+        char_ngrams: whether these and templates are features, besides words and pairs.
         feature_pairs: whether pairs of a word and a feature of its row are.
         sparse_weights: whether a class has few weights, so that the number of classes does not
             limit that of features.
@@ -288,6 +288,9 @@ def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
 
 
 def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.csr_matrix:
-    """Multiply columns; SciPy's product with a diagonal matrix takes half as long as the fit."""
+    """Multiply columns by their scales.
+
+    SciPy's product with a diagonal matrix takes half as long as the fit.
+    """
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)

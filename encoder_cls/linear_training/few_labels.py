@@ -49,7 +49,7 @@ class FewLabelsFit(NamedTuple):
         kind: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
         accuracy_before: that of `LABELS_ONLY`.
         accuracy_with_twice: with twice as many labels; None without enough labels or time.
-        teacher: a model without the validation texts; None unless requested.
+        teacher: a model that has not learned from the validation texts; None unless requested.
         rows: the labelled texts, fold by fold; validation texts come first.
         logits: out of fold, of `rows`, (texts, classes).
     """
@@ -77,11 +77,11 @@ def fit_linear_from_few_labels(
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
     The task is single-label. A sample of the unlabelled texts, which follow the labelled ones, is
-    used. The teacher does not learn from validation texts, which are one more fold. `names` are
-    class names as texts.
+    used. Validation texts are one more fold of the cross-validation; the final model learns from
+    them, too, but the teacher does not. `names` are class names as texts.
 
     Raises:
-        TooLittleTimeError: even for the least effort.
+        TooLittleTimeError: there is not enough time for the least effort.
     """
     corpus = FeatureCorpus(labelled, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config)

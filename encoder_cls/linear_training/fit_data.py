@@ -77,7 +77,7 @@ class FitData:
         return replace(self.train, texts=self.texts)
 
     def train_and_validation(self, unlabelled: Iterable[str] = ()) -> LabelledTexts:
-        """Training, validation, and perhaps unlabelled texts."""
+        """Training, then validation, then unlabelled texts."""
         train = self.dataset.train
         validation = self.dataset.known_validation
         return LabelledTexts(
@@ -122,7 +122,8 @@ class HeldOutLogits(NamedTuple):
     """Predictions by a model that has not learned from the texts.
 
     Attributes:
-        logits: (texts, classes), and so are the features of familiarity.
+        rows: the training texts are numbered first, then the validation texts.
+        logits: (texts, classes).
         familiarity_features: (texts, features).
     """
 
@@ -136,8 +137,8 @@ class LinearFit(NamedTuple):
 
     Attributes:
         held_out: from before the final fit; None if that has no validation texts.
-        uses_words_alone: character n-grams were left out, since it was surely better.
-        is_surely_better_than_planned: a planned fit was made, and is not kept.
+        uses_words_alone: whether character n-grams were left out, since that was surely better.
+        is_surely_better_than_planned: whether the planned fit was made, too, and is not kept.
     """
 
     linear: LinearModel
@@ -157,7 +158,7 @@ class LinearFit(NamedTuple):
 
     @property
     def work(self) -> LinearWork:
-        """See `LinearWork`."""
+        """The work of the fit, by which a resumed run repeats it."""
         if self.stream is None:
             return LinearWork(self.effort.key)
         return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)

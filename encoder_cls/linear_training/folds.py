@@ -23,10 +23,11 @@ def split_into_folds(
     enough: float = np.inf,
     count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into random folds, the same for equal arguments.
+    """Split texts into random folds of their indices; equal arguments give equal folds.
 
-    Groups are not divided, unless all texts are one. The texts `first`, which share no group with
-    others, are a fold before the `count` random ones; folds end once `enough` groups are held out.
+    Groups are not divided, unless all texts are one group. The texts `first`, which share no group
+    with others, are a fold before the `count` random ones. Folds end once `enough` groups are held
+    out.
     """
     others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []

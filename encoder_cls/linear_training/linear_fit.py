@@ -66,7 +66,7 @@ def fit_linear_model(
     after seconds.
 
     Raises:
-        TooLittleTimeError: there is not enough for the teacher of the encoder.
+        TooLittleTimeError: there is not enough time for the teacher of the encoder.
     """
     fits = _Fits(data, end=end, reporter=reporter)
 
@@ -96,7 +96,8 @@ def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = S
 
 
 def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
-    """A person who waits gets a first model at once: that of passes that must end now."""
+    # A person who waits gets a first model at once: by passes that must end now, and so have
+    # learned from the first chunk of texts.
     fits.reporter.working(FIRST_FIT)
     words = _Fits(fits.data, end=time.monotonic()).words_in_passes()
     if on_preliminary:
@@ -145,7 +146,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
 def _better_of_naive_bayes_and(
     words: LinearFit, fits: _Fits, on_preliminary: OnPreliminary | None
 ) -> LinearFit:
-    """Naive Bayes if it is better than a fit to words in passes; it is also there in seconds."""
+    """The better one of a fit to words in passes and naive Bayes, which is also there in seconds."""
     if not fits.have_naive_bayes:
         return words
     naive_bayes = fits.naive_bayes()

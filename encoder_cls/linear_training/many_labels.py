@@ -120,9 +120,9 @@ def _fit_and_try_words(
 
 
 def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
-    """Add pairs of a word and a feature of its row if they surely predict better.
+    """Add pairs of a word and a feature of its row if the fit surely predicts better with them.
 
-    They learn what a word says only together with a feature.
+    Such a pair learns what the word says only together with the feature.
     """
     data = fitted.of.data
     paired = _FitToTrain(data, fitted.of.options._replace(feature_pairs=True))
@@ -188,7 +188,7 @@ def refit_on_validation(
     options: LinearOptions,
     fit: Callable[[CountedTexts], LinearModel],
 ) -> tuple[LinearModel, HeldOutLogits]:
-    """Fit again, after a first model of the training texts."""
+    """Fit again, to training and validation texts; `linear` is the model of the training texts."""
     # Predict the validation texts now, before the final fit learns from them.
     logits, familiarity_features = linear.logits_and_familiarity(data.validation_texts)
     assert familiarity_features is not None

@@ -1,4 +1,4 @@
-"""Fit a linear model, with a C and a calibration of held-out texts or by cross-validation."""
+"""Fit a linear model, and choose its C and its calibration."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def fit_linear(
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration.
 
-    Fewer than `MIN_HELD_OUT` groups of held-out texts are too few: then by cross-validation, which
-    keeps groups (by default, texts) together.
+    They are chosen on held-out texts or, with fewer than `MIN_HELD_OUT` groups of these, by
+    cross-validation, which keeps groups together; by default each text is a group.
 
     A quick fit tries only the usual C, and calibrates on few `held_out` texts, too, or on a single
     fold.
@@ -137,7 +137,10 @@ def out_of_fold_logits(
     split_groups: NDArray[np.int64],
     svm_c: float = OUT_OF_FOLD_C,
 ) -> list[Logits]:
-    """Predict all texts out of fold, for options that differ in class weights; in their order."""
+    """Predict all texts out of fold, with each of several options that differ in class weights.
+
+    The logits, (texts, classes), are in the order of the texts.
+    """
     counted = CountedTexts.of(texts, labels, all_options[0])
     folds = split_into_folds(split_groups)
 
@@ -167,8 +170,9 @@ def cross_validate(
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
-    A fold is predicted by a model of all others; the logits are fold by fold, as are `text_weights`
-    for calibration. The values of C increase.
+    Each fold, the indices of its texts, is predicted by a model that has learned from all others.
+    The logits are fold by fold, and so are `text_weights`, which count in calibration. The values
+    of C increase.
     """
     counts = texts.counts
     labels = texts.labels

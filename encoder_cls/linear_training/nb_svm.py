@@ -85,8 +85,8 @@ def fit_nb_svms(
 ) -> Iterator[BinaryClassifier]:
     """Fit an NB-SVM to each column of `binary_problems`.
 
-    `text_weights` are numbers of texts for naive Bayes, by default 1; `num_others` is as in
-    `fit_svms`.
+    In naive Bayes, each text counts as `text_weights` texts, by default as one; `num_others` is as
+    in `fit_svms`.
     """
     # Mark the features of each text by 1, and count the texts with each feature.
     has_feature = (features > 0).astype(np.float32)
@@ -129,9 +129,9 @@ def fit_svms(
 ) -> Iterator[BinaryClassifier]:
     """Fit a LinearSVC to scaled features for each column of `binary_problems`.
 
-    `scales` are of features, for one classifier after another. Each learns from the texts of its
-    class and `num_others` others (None: all). Weights and bias are 0 for a class of all texts, or
-    none.
+    `scales` are those of the features, for one classifier after another. Each learns from the texts
+    of its class and `num_others` others (None: all). Weights and bias are 0 for a class of all
+    texts, or none.
     """
     for classifier, scale in enumerate(scales):
         check_stop()

@@ -42,7 +42,7 @@ def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
 
 
 def unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
-    """The unlabelled texts to learn from, increasing."""
+    """The rows of the unlabelled texts to learn from, increasing."""
     if effort.max_unlabelled is None:
         return corpus.unlabelled
     drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
@@ -54,7 +54,7 @@ class OutOfFoldPredictions(NamedTuple):
 
     Attributes:
         calibrations: by kind of model, with logits; the default kind comes first.
-        text_weights: with which the texts resemble all.
+        text_weights: with which the labelled texts resemble all texts.
     """
 
     labels: NDArray[np.int64]
@@ -72,17 +72,17 @@ class OutOfFoldPredictions(NamedTuple):
         return float(np.average(self.is_right(kind), weights=self.text_weights))
 
     def best_kind(self) -> str:
-        """The kind of `choose_kind`."""
+        """The kind of model to keep."""
         return choose_kind({kind: self.is_right(kind) for kind in self.calibrations}, self.groups)
 
     def num_independent(self, kind: str) -> float:
-        """How many equal texts the accuracy is worth."""
+        """How many independent, equally weighted texts the accuracy is worth."""
         share = self.groups.effective_number(self.is_right(kind)) / self.groups.num_rows
         return effective_size(self.text_weights) * share
 
 
 class _SelfTrainingMargins(NamedTuple):
-    """The margins of texts not learned from, (texts, classifiers).
+    """The margins of texts that a model has not learned from, each (texts, classifiers).
 
     Attributes:
         labelled: fold by fold, by kind of model.
@@ -179,6 +179,7 @@ class CrossValidation(NamedTuple):
     def _weights_like_pool(
         self, margins: _SelfTrainingMargins, labels: NDArray[np.int64], groups: RowGroups
     ) -> Floats:
+        """Weight labelled texts by how sure the model of the last round is of them."""
         calibration = calibrate(
             margins.labelled[LAST_ROUND], labels, self.corpus.class_weights, groups
         )
@@ -211,7 +212,7 @@ class CrossValidation(NamedTuple):
 
 
 def leads(logits: Logits) -> Floats:
-    """The lead of the best class of each text over the second best."""
+    """How much more probable the best class of each text is than the second best."""
     ascending = np.sort(softmax(logits), axis=1)
     lead: Floats = ascending[:, -1] - ascending[:, -2]
     return lead
@@ -222,9 +223,9 @@ STANDARD_ERRORS = 1.0
 
 
 def choose_kind(right_by_kind: Mapping[str, Floats], groups: RowGroups) -> str:
-    """The default kind, which comes first, unless another one is better beyond chance.
+    """Choose the default kind, which comes first, unless another one is better beyond chance.
 
-    Of kinds better by `STANDARD_ERRORS`, the most accurate; a right prediction counts 1.
+    Of the kinds that are better by `STANDARD_ERRORS`, the most accurate is chosen.
     """
     default = next(iter(right_by_kind))
     best = default
@@ -245,11 +246,11 @@ MIN_ERROR = 1e-3
 def extrapolate_accuracy(
     accuracy: float, accuracy_with_fewer: float, *, label_factor: float = 2.0
 ) -> float:
-    """Extrapolate an accuracy to twice as many labels; never lower.
+    """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
-    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning
-    Scaling is Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409); `accuracy` is
-    with `label_factor` times as many.
+    `accuracy` is that with `label_factor` times as many labels as `accuracy_with_fewer`. Errors are
+    assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
+    Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
     error = 1 - accuracy
     ratio = max(error, MIN_ERROR) / max(1 - accuracy_with_fewer, MIN_ERROR)

@@ -74,7 +74,7 @@ class FewLabels(NamedTuple):
         labels: Mapping[int, str] | Mapping[int, Sequence[str]],
         class_names: Sequence[str] | None,
     ) -> Self:
-        """Check labels, which may raise a `ValueError`."""
+        """Check the arguments of `TextPool.fit`, which may raise a `ValueError`."""
         task: Task = MULTI_LABEL
         if any(isinstance(label, str) for label in labels.values()):
             task = SINGLE_LABEL
@@ -115,11 +115,12 @@ class PoolFit(NamedTuple):
     Attributes:
         class_names: those of labelled texts.
         probabilities: (texts, classes).
-        is_predicted: of labels, (texts, classes).
+        is_predicted: whether a text gets a label, (texts, classes).
         uncertainty: from 0 to 1.
-        is_right: whether a model without a labelled text would predict exactly its labels,
-            (labelled,).
-        error_factor: of errors with twice as many labels, from 0 to 1; None if unknown.
+        is_right: for each labelled text, whether a model that has not learned from it predicts
+            exactly its labels.
+        error_factor: by which errors would fall with twice as many labels, from 0 to 1; None if
+            unknown.
     """
 
     class_names: Sequence[str]
@@ -232,7 +233,7 @@ def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfi
 
 
 def class_has_other_texts(has_label: HasLabel) -> NDArray[np.bool_]:
-    """Whether another text has the class of each labelled one, of several labels all.
+    """Whether all classes of each labelled text have another labelled text.
 
     Without the only text of a class, a model would not know it; the models of a fold know its name,
     and would be right too often. The share of these texts in a random sample is that of new texts

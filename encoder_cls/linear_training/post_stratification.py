@@ -59,5 +59,8 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
 
 
 def effective_size(weights: Floats) -> float:
-    """The number of equal texts whose mean is as exact: Kish, "Survey Sampling" (1965)."""
+    """The number of equally weighted texts whose mean is as exact as the weighted one.
+
+    Kish, "Survey Sampling" (1965).
+    """
     return float(weights.sum() ** 2 / (weights**2).sum())

@@ -68,10 +68,10 @@ class SelfTraining:
         self._sample = corpus.features[drawn]
 
     def seconds_to_fit(self) -> float:
-        """The time of a fit to all labelled texts as a part of larger fits.
+        """The time that a fit takes for all labelled texts, as a part of larger fits.
 
-        Those of rounds have thousands of texts, and hardly show its constant time: so a fit to many
-        copies is timed.
+        In fits of rounds, to thousands of texts, the constant time of a fit hardly counts: so one to
+        many copies of the labelled texts is timed.
         """
         corpus = self._corpus
         num_labelled = len(corpus.labels)
@@ -91,8 +91,8 @@ class SelfTraining:
     ) -> list[OneVsRest]:
         """Learn from labelled texts and class names, then in rounds from unlabelled texts, too.
 
-        Texts are corpus rows, and a round learns from its share of them. The result begins with the
-        first fit.
+        Texts are corpus rows. Each round learns from its share of the unlabelled ones. The first fit
+        comes before the rounds in the result.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
@@ -200,8 +200,8 @@ MIN_DEVIATION = 1e-9
 def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
     """The shares of classes with these counts, shrunk towards equal ones.
 
-    They are shrunk the more, the more chance explains: James and Stein, "Estimation with Quadratic
-    Loss" (1961), with the chi-square of the counts.
+    They are shrunk the more, the more of their differences chance explains: James and Stein,
+    "Estimation with Quadratic Loss" (1961), with the chi-square of the counts.
     """
     num_classes = len(counts)
     equal = counts.sum() / num_classes

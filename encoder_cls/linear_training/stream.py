@@ -55,10 +55,10 @@ class StreamFit(NamedTuple):
     """The result of a fit to a stream.
 
     Attributes:
-        loss: on held-out texts, in nats.
+        loss: on held-out texts, in nats. Fits to equal texts hold out the same ones.
         num_texts: those learned from.
         num_unread: those there was no time for.
-        seconds_of_pass: over these texts.
+        seconds_of_pass: over the texts learned from.
         seconds_for_all: of a fit to all texts.
     """
 
@@ -100,8 +100,9 @@ def fit_linear_from_stream(
 
     Memory holds a fixed number of texts, and a few numbers per text, feature and class.
 
-    It ends at `end`, a time of `time.monotonic`, or after its last pass; the `work` of an earlier
-    fit is repeated whatever it takes. `on_first` receives a model of at most `FIRST_CHUNKS`.
+    The fit ends at `end`, a time of `time.monotonic`, or after its last pass; the `work` of an
+    earlier fit is repeated whatever it takes. `on_first` receives a model of at most
+    `FIRST_CHUNKS`.
     """
     texts = labelled.texts
     labels = labelled.labels

@@ -20,7 +20,7 @@ def fit_svm(
     sample_weight: NDArray[Any] | None = None,
     **options: float,
 ) -> Any:
-    """Fit a `LinearSVC` with its options; equal arguments give equal weights, in any threads."""
+    """Fit a `LinearSVC` with its options; equal arguments give equal weights in any thread."""
     # Import scikit-learn only here, because the import takes most of a second.
     from sklearn import config_context
     from sklearn.exceptions import ConvergenceWarning

@@ -58,9 +58,9 @@ class TextPool:
         """Choose texts that represent many others, and are unlike labelled ones.
 
         Args:
-            number: the most texts.
-            weights: how much texts matter, such as their uncertainty; by default, all alike.
-            among: how many first texts are chosen from, and represented.
+            number: the most texts to choose.
+            weights: how much each text matters, such as its uncertainty; by default, all alike.
+            among: how many of the first texts are chosen from, and represented.
 
         Returns:
             Their numbers, the most useful first.
@@ -84,8 +84,8 @@ class TextPool:
         """Learn from some labels, and from all texts without labels; predict the whole pool.
 
         Args:
-            labels: of labelled texts; where a text may have several, a list.
-            class_names: of labelled texts; by default sorted.
+            labels: by the number of the text; where a text may have several, a list.
+            class_names: the classes in their order; by default those of the labels, sorted.
 
         Raises:
             ValueError: there are too few classes to tell apart.

@@ -269,6 +269,7 @@ MAX_CORES = 8
 
 
 def _share_on_cores() -> float:
+    """The time of the encoder on all cores, relative to that on one."""
     cores = min(MAX_CORES, usable_processes())
     num_threads = number_in_environment("OMP_NUM_THREADS", least=1)
     if num_threads:
@@ -286,7 +287,7 @@ REFERENCE_SECONDS = 0.006
 def machine_slowness() -> float:
     """How many times longer this machine takes than that of the constants.
 
-    It is more where a processor is slower, or where other programs use it, too.
+    It is more than 1 where a processor is slower, or where other programs use it, too.
     """
     values = np.arange(TIMED_VALUES, dtype=np.float32)
     order = np.random.default_rng(0).permutation(TIMED_VALUES)

@@ -95,8 +95,8 @@ def _held_out_texts(
 ) -> HeldOutTexts:
     """The held-out texts of a run, on which its best model is measured.
 
-    They are validation texts that are not in train, also with other labels, and training texts that
-    cross-validation has predicted.
+    They are the validation texts that are not in train, also those whose labels do not occur there,
+    and training texts that cross-validation has predicted.
     """
     dataset = prepared.dataset
     new_rows = dataset.new_validation_rows
@@ -204,7 +204,7 @@ def is_close(
     labels: NDArray[Any],
     thresholds: Sequence[float] = (),
 ) -> bool:
-    """Whether probabilities of rounded weights are as good as `expected`."""
+    """Whether probabilities of rounded weights, (texts, classes), are as good as `expected`."""
     if not np.isfinite(rounded).all():
         return False
     if np.abs(rounded - expected).max(initial=0) > MAX_PROBABILITY_CHANGE:

@@ -119,8 +119,8 @@ class TextInMemory(NamedTuple):
 
     Attributes:
         number: its name in messages.
-        label: or several; None without one.
-        weight: in the loss; None if no text has one.
+        label: one or several; None without a label.
+        weight: how much it counts in the loss; None if no text has a weight.
     """
 
     number: int
@@ -139,7 +139,7 @@ def train_texts(
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.
 
-    `data.train` is not read; else as `train`.
+    `data.train` is not read. Threads and errors are as in `train`.
     """
     rows = (
         Row(

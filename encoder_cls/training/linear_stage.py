@@ -45,7 +45,7 @@ class FittedLinear(NamedTuple):
     """The linear model of a run as a classifier, calibrated on the validation texts.
 
     Attributes:
-        validation_logits: by a model that has not learned from the texts, (texts, classes).
+        validation_logits: by a model that has not learned from these texts, (texts, classes).
     """
 
     classifier: Classifier
@@ -60,9 +60,10 @@ def run_linear_stage(
     """Fit the linear model of a run that has one, in the first process, and save it.
 
     It is the model of the run unless one with an encoder is better. A resumed run fits it again if
-    it needs it. Validation texts in the final fit get held-out predictions.
+    its remaining work needs it. If the final fit includes the validation texts, their held-out
+    predictions are saved, too.
 
-    The result is None in other processes, and where only the report is left to do.
+    The result is None in all processes but the first, and where only the report is left to do.
     """
     linear = None
     if group.is_first and progress.needs_linear_model:
@@ -189,7 +190,7 @@ def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
 
 
 def held_out_predictions(prepared: Prepared, held_out: HeldOutLogits) -> HeldOutPredictions:
-    """Predictions by split, with the rows of their texts in it."""
+    """The held-out predictions of each split, with the rows of their texts in the split."""
     dataset = prepared.dataset
     rows, logits, familiarity_features = held_out
     num_train = len(dataset.train)
@@ -252,7 +253,10 @@ def _report_differences_from_plan(
 
 
 def _few_labels_line(result: FewLabelsFit) -> str:
-    """How the model learned from few labels, and its accuracy with its 95% interval."""
+    """How the model learned from few labels, and its accuracy with its 95% interval.
+
+    If unlabelled texts have changed it, the accuracy without them comes first.
+    """
     low, high = result.interval
     accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
     if result.accuracy != result.accuracy_before:
@@ -267,11 +271,12 @@ def _few_labels_line(result: FewLabelsFit) -> str:
 def broadcast_pseudo_labels(
     prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
 ) -> NDArray[np.float32] | None:
-    """Send the pseudo-labels of the first process, which alone needs `linear`, to all.
+    """Send the pseudo-labels, (texts, classes), of the first process to all.
 
-    They are the teacher's, a linear model's, for unlabelled texts that the encoder learns from;
-    None without one. Probabilities teach more than the most probable class: Hinton et al.,
-    "Distilling the Knowledge in a Neural Network" (2015), https://arxiv.org/abs/1503.02531.
+    They are the probabilities that the teacher, a linear model, gives to the unlabelled texts that
+    the encoder learns from; None without a teacher. Probabilities teach more than the most probable
+    class: Hinton et al., "Distilling the Knowledge in a Neural Network" (2015),
+    https://arxiv.org/abs/1503.02531. Only the first process needs `linear`.
     """
     probabilities = None
     if linear and linear.fit.few_labels and linear.fit.few_labels.teacher:

@@ -46,6 +46,7 @@ class Counts:
         corpus: of all training texts, with and without labels.
         linear_tokens: of all labelled texts, by the most tokens that the linear model may read of
             each, the largest first.
+        scored: the texts of the report.
     """
 
     labelled: int
@@ -64,9 +65,10 @@ class Plan:
     """The models that a run trains, and how each is trained.
 
     Attributes:
-        pretraining: None without one.
+        pretraining: None without pretraining.
         training: on labels; None without an encoder.
-        linear_max_tokens: read by it of a text, `[CLS]` included; None without a linear model.
+        linear_max_tokens: the most tokens that the linear model reads of a text, `[CLS]` included;
+            None without one.
         has_pseudo_labels: whether the encoder learns the linear model's predictions for unlabelled
             texts.
     """
@@ -86,7 +88,7 @@ class Plan:
 
     @property
     def saves_out_of_fold_predictions(self) -> bool:
-        """Whether these are saved for all labelled texts."""
+        """Whether the run keeps out-of-fold predictions for all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
         )
@@ -158,7 +160,7 @@ def make_plan(
 ) -> Plan:
     """Make the plan of a run.
 
-    `encoder_corpus` measures what the encoder learns classes from.
+    `encoder_corpus` measures what the encoder learns classes from, with or without pseudo-labels.
 
     Raises:
         ConfigError: there is too much text for a linear model, and no encoder.
@@ -200,7 +202,7 @@ def make_plan(
 def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
     """Whether the run has an encoder: by default not with few labels among more unlabelled texts.
 
-    A linear model learns more from these. A continued run keeps its encoder.
+    A linear model learns more from these. A continued run keeps the encoder of its base run.
     """
     if config.model.encoder != "auto":
         return bool(config.model.encoder)
@@ -284,9 +286,10 @@ MANY_CLASSES = 200
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
-    """Few labels need help from unlabelled texts or class names.
+    """Decide how to fit a linear model to texts that fit into memory.
 
-    With very many classes, there must also be too many texts for each to learn from all.
+    The fit to few labels needs help from unlabelled texts or class names; that of very many classes
+    pays where there are too many texts for each class to learn from all.
     """
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training

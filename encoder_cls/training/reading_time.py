@@ -55,7 +55,7 @@ def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget
     None if the config leaves it open, and all rows are read.
 
     Raises:
-        ConfigError: there is no time for the other sources, and a small share of the rows.
+        ConfigError: there is no time for the other sources with even a small share of the rows.
     """
     if config.data.train_fraction is not None:
         return config.data.train_fraction

@@ -115,6 +115,7 @@ class RunProgress:
             ) from None
 
     def _folder_of_best_model(self) -> Path | None:
+        """The folder of the best model so far; None if there is none, or if it is made again."""
         if self.state.is_pretraining:
             is_saved = self.state.training.best_score is not None
             return self._run.pretrained if is_saved else None
@@ -165,7 +166,7 @@ class RunProgress:
 
     @property
     def needs_linear_model(self) -> bool:
-        """Whether the linear model is not fitted, or the encoder still in training."""
+        """Whether the linear model is still to be fitted, or the encoder still in training."""
         if not self.prepared.plan.has_encoder:
             return self.state.linear_work is None
         return self.state.is_pretraining or self.state.training.outcome is None

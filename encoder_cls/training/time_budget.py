@@ -22,9 +22,10 @@ PRETRAINING_SHARE = 0.4
 
 
 class TimeBudget:
-    """The time limits of a run, from its start or resumption on, in times of `time.monotonic`.
+    """The time limits of a run, in times of `time.monotonic`.
 
     Attributes:
+        started: when the run was started or resumed; by default now.
         end_of_work: when only the reserve is left; None without a limit.
     """
 
@@ -53,7 +54,7 @@ class TimeBudget:
         return seconds_until(self._end)
 
     def keep_for_scoring(self, seconds: float) -> None:
-        """Reserve so many seconds for the report, or a share of all time."""
+        """Reserve so many seconds for the report, but at most a share of all time."""
         if self._end is not None:
             whole = self._end - self.started
             self._scoring_seconds = min(seconds, MAX_SCORING_SHARE * whole)
@@ -66,7 +67,7 @@ class TimeBudget:
     def seconds_for(self, *, pretraining: bool) -> float | None:
         """How many seconds a stage may take from now on, without the reserve; None without a limit.
 
-        It is pretraining, or training on labels with what follows, but for the report's scores.
+        The stage is pretraining, or all that follows it but for the report's scores.
         """
         left = None
         if self.end_of_work is not None:

@@ -221,9 +221,9 @@ def train_on_labels(
     device: torch.device,
     group: ProcessGroup,
 ) -> None:
-    """Train the encoder on labels, beside the linear model if the run has one.
+    """Train the encoder on labels; beside a linear model, skip that when time is short.
 
-    Then it may be skipped when time is short. `linear` is None in other processes.
+    `linear` is None in all processes but the first.
     """
     linear_model = None
     linear_logits = None
@@ -256,8 +256,8 @@ def train_encoder(
 ) -> None:
     """Run a training of the encoder, log its steps and validations, and save its best weights.
 
-    One that may be skipped is, if there is time for a few steps only. `linear` is saved with it;
-    only the first process has it, in training on labels.
+    A training that may be skipped is skipped if there is time for a few steps only. `linear` is
+    saved with the encoder; only the first process has it, in training on labels.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
