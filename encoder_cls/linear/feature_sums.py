@@ -1,7 +1,7 @@
 """Sums over the features of texts, from which a linear model predicts.
 
-Most features of a text are character n-grams inside words. Their sum depends only on the word, so it
-is computed once for each distinct word, and added up over the words of a text.
+Most features of a text are character n-grams inside words. Their sum depends only on the word, so
+it is computed once for each distinct word, and added up over the words of a text.
 
 The sum of a word has a number for each occurrence of an n-gram, but a text that has an n-gram
 several times should get its number once, or 1 + ln(count) times: the difference is added for these

@@ -78,10 +78,9 @@ def calibrate(
 
 
 def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups) -> Floats:
-    """How much each text counts in a fit, so that the weights sum to the number of independent ones.
+    """How much each text counts in a fit, which is less in a group that is right or wrong together.
 
-    The texts of a group are as alike as they are right or wrong together. The logits need no
-    calibration.
+    The weights sum to the number of independent texts. The logits need no calibration.
     """
     task = task_of(labels)
     predictions = task.predictions(logits.astype(np.float64), [0.0] * logits.shape[1])

@@ -102,7 +102,7 @@ def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> Lin
     words = _Fits(fits.data, end=time.monotonic()).words_in_passes()
     if on_preliminary:
         on_preliminary(words)
-    first = _better_of_naive_bayes_and(words, fits, on_preliminary)
+    first = _better_of_words_and_naive_bayes(words, fits, on_preliminary)
 
     fits.reporter.working(FIT)
     return _planned_unless_surely_worse(first, fits, on_preliminary)
@@ -121,7 +121,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
         return end - time.monotonic() > number * seconds_of_pass
 
     if has_passes(ALL_FEATURES_COST):
-        first = _better_of_naive_bayes_and(first, fits, on_preliminary)
+        first = _better_of_words_and_naive_bayes(first, fits, on_preliminary)
 
     # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
     # planned fit has.
@@ -143,10 +143,10 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     return first
 
 
-def _better_of_naive_bayes_and(
+def _better_of_words_and_naive_bayes(
     words: LinearFit, fits: _Fits, on_preliminary: OnPreliminary | None
 ) -> LinearFit:
-    """The better one of a fit to words in passes and naive Bayes, which is also there in seconds."""
+    """The better one of a fit to words in passes and of naive Bayes, which takes only seconds, too."""
     if not fits.have_naive_bayes:
         return words
     naive_bayes = fits.naive_bayes()

@@ -74,16 +74,16 @@ def fit_to_many_labels(
         expect_work((COUNTING_WORK + data.num_classifiers) * num_final)
 
     fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
-    if fitted.of.compares_feature_pairs:
+    if fitted.made_by.compares_feature_pairs:
         fitted = _try_feature_pairs(fitted, is_quick)
 
     linear = fitted.linear
-    fit = LinearFit(linear, effort, uses_words_alone=not fitted.of.options.char_ngrams)
+    fit = LinearFit(linear, effort, uses_words_alone=not fitted.made_by.options.char_ngrams)
     if data.refits_on_validation:
         linear, held_out = refit_on_validation(
             data,
             linear,
-            fitted.of.options,
+            fitted.made_by.options,
             lambda texts: fit_calibrated(texts, fitted.calibration),
         )
         fit = fit._replace(linear=linear, held_out=held_out)
@@ -91,7 +91,7 @@ def fit_to_many_labels(
 
 
 class _Fitted(NamedTuple):
-    of: _FitToTrain
+    made_by: _FitToTrain
     linear: LinearModel
     calibration: Calibration
 
@@ -124,8 +124,8 @@ def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
 
     Such a pair learns what the word says only together with the feature.
     """
-    data = fitted.of.data
-    paired = _FitToTrain(data, fitted.of.options._replace(feature_pairs=True))
+    data = fitted.made_by.data
+    paired = _FitToTrain(data, fitted.made_by.options._replace(feature_pairs=True))
     expect_work(paired.work(is_quick=True))
     quick, calibration = paired.count_and_run(is_quick=True)
     if not data.is_surely_better(LinearFit(quick), LinearFit(fitted.linear)):

@@ -223,8 +223,8 @@ def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfi
     if sizes.labelled <= MAX_SMALL_FOLDS:
         efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
 
-    num_machines = SINGLE_LABEL.num_one_vs_rest(sizes.classes)
-    work_of_fit = sizes.labelled * num_machines * tokens_per_text
+    num_classifiers = SINGLE_LABEL.num_one_vs_rest(sizes.classes)
+    work_of_fit = sizes.labelled * num_classifiers * tokens_per_text
     for effort in efforts:
         num_fits = count_fits(effort, sizes, config, num_held_out=0, with_teacher=False)
         if num_fits * work_of_fit <= MAX_WORK:

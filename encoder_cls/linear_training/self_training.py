@@ -70,8 +70,8 @@ class SelfTraining:
     def seconds_to_fit(self) -> float:
         """The time that a fit takes for all labelled texts, as a part of larger fits.
 
-        In fits of rounds, to thousands of texts, the constant time of a fit hardly counts: so one to
-        many copies of the labelled texts is timed.
+        Rounds fit to thousands of texts, so that the constant time of a fit hardly counts: so a fit
+        to many copies of the labelled texts is timed.
         """
         corpus = self._corpus
         num_labelled = len(corpus.labels)
@@ -91,8 +91,8 @@ class SelfTraining:
     ) -> list[OneVsRest]:
         """Learn from labelled texts and class names, then in rounds from unlabelled texts, too.
 
-        Texts are corpus rows. Each round learns from its share of the unlabelled ones. The first fit
-        comes before the rounds in the result.
+        Texts are corpus rows. Each round learns from its share of the unlabelled ones. The result
+        begins with the first fit.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
