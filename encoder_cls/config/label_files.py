@@ -125,7 +125,7 @@ def _code_names(path: Path, _header: str) -> dict[str, str]:
 
 
 def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Read the columns `code`, `parent`, "" at the top, and perhaps `name`."""
+    """The parent of each code, "" at the top, and the names: columns `code`, `parent` and `name`."""
     parents: dict[str, str] = {}
     names: dict[str, str] = {}
     for where, record in _codes(path, "data.levels", ("code", "parent")):

@@ -69,7 +69,7 @@ def _number(value: Any) -> Any:
 
 
 def _minutes(value: Any) -> Any:
-    """Turn a time such as `90s` into minutes, as which a number is taken."""
+    """Turn a time such as `90s` into minutes, which a number is already."""
     minutes = _number(value)
     if isinstance(minutes, str):
         return seconds_named(minutes) / 60
@@ -169,7 +169,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read `1e3` as an integer, and 1.0 as a float where either may be."""
+        """Read `1e3` where an integer is meant, and 1.0 as a float where either may be."""
         field = cls.model_fields[str(info.field_name)]
         if int in types_in(field.annotation):
             return _number(value)

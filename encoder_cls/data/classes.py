@@ -32,6 +32,8 @@ class Classes:
     """All classes of the data, and the class of each label.
 
     Attributes:
+        names: the value of `data.label_names`.
+        of_labels: the name of the class of each label.
         every: all classes in order, by which labels of rows are numbered.
         not_in_data: labels of `data.label_map` that no row has.
     """
@@ -63,7 +65,7 @@ def decide_classes(
     """Decide the class of each label; the rows of train come first.
 
     Args:
-        known: already, such as those of a base run.
+        known: the classes that are known already, such as those of a base run.
         labels_are: None if the labels are to decide.
         as_written: labels of rows in memory, in which 1.0 and 1 are two texts.
 

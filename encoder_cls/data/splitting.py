@@ -39,7 +39,7 @@ def hold_out(
         uncorrected: the classes before `data.corrections`, by which rows are chosen, so that a
             correction does not change the choice, unless no row of a class would stay.
         must_stay: rows that must not be held out, (rows,).
-        is_needed: whether no held-out row is a `DataError`.
+        is_needed: whether it is a `DataError` if no row can be held out.
     """
     if classes is None:
         classes = split.labels

@@ -34,10 +34,11 @@ def baseline_scores(
 ) -> dict[str, Any] | None:
     """Train the baseline as a model was, and score it on a split; None if it cannot be.
 
-    With `with_validation`, that includes validation texts. Too many texts are sampled, and only the
-    most frequent features used. A text with an unseen label is a mistake. Multi-label, it is an SVM
-    for each label, with one threshold with the best micro-F1 on validation texts. With a limit in
-    `seconds`, it first learns from a small sample, to estimate how much it can learn from.
+    With `with_validation`, that includes the validation texts. Of too many texts, the baseline
+    learns from a random sample, and of too many features, from the most frequent. A text with an
+    unseen label is a mistake. Multi-label, the baseline is an SVM for each label, with one
+    threshold, that of the best micro-F1 on validation texts. With a limit in `seconds`, it first
+    learns from a small sample, to estimate how much it can learn from.
     """
     learned = dataset.train
     if with_validation:

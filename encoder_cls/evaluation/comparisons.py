@@ -168,7 +168,7 @@ class RunComparison:
 
     @property
     def is_other_better(self) -> bool:
-        """Whether it is surely better, by the interval of the main score."""
+        """Whether the other classifier is surely better, by the interval of the main score."""
         low, _ = self.difference_interval
         return low > 0
 

@@ -61,7 +61,7 @@ class HeldOutPredictions:
 
     @classmethod
     def of_run(cls, path: Path) -> HeldOutPredictions | None:
-        """Read the file of a run; None without one, as the final fit has no validation texts.
+        """Read the file of a run; None without one: then the final fit has no validation texts.
 
         Raises:
             EncoderClsError: the file is damaged.
@@ -122,7 +122,7 @@ class ValidationPredictions:
     def of_run(
         cls, file: Path, classifier: Classifier, validation: Split
     ) -> ValidationPredictions | None:
-        """Read them, and check that they fit the validation split; None without any."""
+        """Read those of a run, and check that they fit its validation split; None without any."""
         if classifier.linear is None:
             return None
         held_out_predictions = HeldOutPredictions.of_run(file)

@@ -30,8 +30,8 @@ def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Co
     """The pairs of classes that cannot be told apart, those with most texts first.
 
     Texts of the first class get the second label nearly as often as its own texts, and much more
-    often than those of further classes, without which there are no pairs, as in multi-label tasks.
-    `independent` is the share of independent texts.
+    often than those of further classes. Without further classes there are no pairs, and none in a
+    multi-label task. `independent` is the share of independent texts.
     """
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []

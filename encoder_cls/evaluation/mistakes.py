@@ -124,7 +124,10 @@ def worst_mistakes(
 
 
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """The surest mistakes in `MAX_MISTAKES` different texts: text and class, wrong or missed."""
+    """The surest mistakes in `MAX_MISTAKES` different texts, each a text and a class by number.
+
+    The class is the wrong prediction; multi-label, the wrong or missed label.
+    """
     if predictions.task is MULTI_LABEL:
         return _surest_wrong_labels(predictions)
 

@@ -1,6 +1,6 @@
 """The findings on the first screen of a report's page, for readers who know no metrics.
 
-How often the classifier is right, how far to trust this number, and what to do next.
+They say how often the classifier is right, how far to trust this number, and what to do next.
 """
 
 from __future__ import annotations

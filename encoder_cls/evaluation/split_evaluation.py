@@ -134,7 +134,7 @@ class SplitEvaluation:
 
     @cached_property
     def calibration(self) -> JudgedCalibration | None:
-        """Judged on new texts; None without any."""
+        """The calibration, judged on new texts; None without any."""
         if self.metrics_of_new is None:
             return None
         return judge_calibration(

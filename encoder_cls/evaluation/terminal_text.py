@@ -20,7 +20,7 @@ from encoder_cls.system.display import aligned, capitalized, shown
 
 
 def summary_text(evaluation: SplitEvaluation, findings: Sequence[Finding]) -> str:
-    """The findings without titles, as `train` ends."""
+    """The findings without titles, as `train` prints them at its end."""
     lines = [_first_line(evaluation, findings)]
     for section_lines in _summary(evaluation, findings).values():
         lines += [f"  {line}" for line in section_lines]

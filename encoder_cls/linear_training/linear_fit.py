@@ -146,7 +146,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
 def _better_of_words_and_naive_bayes(
     words: LinearFit, fits: _Fits, on_preliminary: OnPreliminary | None
 ) -> LinearFit:
-    """The better one of a fit to words in passes and of naive Bayes, which takes only seconds, too."""
+    """The better one of two fits that take seconds: to words in passes, and naive Bayes."""
     if not fits.have_naive_bayes:
         return words
     naive_bayes = fits.naive_bayes()

@@ -365,7 +365,10 @@ MAX_CONFUSED = 100
 def _most_confused(
     pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """Pairs of a label and a prediction are (2, pairs); `counts` is how often each occurs."""
+    """The most frequent mistakes, in descending order.
+
+    `pairs` of a label and a prediction are (2, pairs); `counts` is how often each occurs.
+    """
     is_wrong = pairs[0] != pairs[1]
     pairs = pairs[:, is_wrong]
     counts = counts[is_wrong]

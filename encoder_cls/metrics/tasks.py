@@ -53,7 +53,8 @@ class Task(ABC):
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The confidence in the prediction for each text, (texts,).
 
-        That of the predicted class; multi-label, of the least sure yes-or-no decision.
+        It is the probability of the predicted class; multi-label, that of the least sure yes-or-no
+        decision.
         """
 
     @abstractmethod

@@ -26,7 +26,7 @@ class ValidationScore:
 
     @property
     def _rank(self) -> tuple[bool, float, float]:
-        """The rank of a score; of equal values, the loss decides."""
+        """A greater tuple for a better score; of equal values, the loss decides."""
         monitored = self.monitored
         if self.lower_is_better:
             monitored = -monitored

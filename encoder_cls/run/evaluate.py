@@ -169,7 +169,7 @@ def _validation_predictions(
 ) -> ValidationPredictions | None:
     """Read the held-out predictions of a run, if it has any.
 
-    If the texts have changed, it is a `DataError` if they are required, else a warning.
+    If the texts have changed, that is a `DataError` if they are required, else a warning.
     """
     try:
         return ValidationPredictions.of_run(

@@ -33,8 +33,8 @@ def check_outputs(
     """Check that no output would replace an input, become a part of it, or replace another one.
 
     Files of `model`, of its run, and its data must not be replaced, either. One that fits the
-    pattern of an input is refused if it exists. `is_printing`: standard output is one, too, with a
-    warning if it is the only one and closed.
+    pattern of an input is refused if it exists. With `is_printing`, standard output is an output,
+    too; a warning says if it is the only one and closed.
 
     Raises:
         ConfigError: an output is not allowed.

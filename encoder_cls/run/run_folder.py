@@ -245,7 +245,7 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: str | Path) -> list[dict[str, Any]]:
-    """Read the rows of a `metrics.jsonl`, if there is one."""
+    """Read the rows of a `metrics.jsonl`, if there is one, without a line that a crash has cut."""
     metrics_file = Path(metrics_file)
     if not metrics_file.exists():
         return []

@@ -47,8 +47,8 @@ def check_output_paths(
 ) -> None:
     """Check that each output can be written, is not taken, and is not another one, too.
 
-    `is_printing`: to standard output, too; a warning if it is the only one and closed. `taken` is
-    looked at only if an output is a file.
+    With `is_printing`, standard output is an output, too; a warning says if it is the only one and
+    closed. `taken` is looked at only if an output is a file.
 
     Raises:
         ConfigError: an output is not allowed.

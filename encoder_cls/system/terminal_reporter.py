@@ -92,7 +92,7 @@ class TerminalReporter(Reporter):
             note(f"{WARNING}{message}", above=self._bar)
 
     def working(self, what: str) -> None:
-        """Show the current work, as the bar's name or in lines; "" has ended."""
+        """Show the current work, as the bar's name or in lines; "" ends it."""
         with self._lock:
             if self._bar is not None and self._work and not what:
                 self._bar.set_description_str("", refresh=False)

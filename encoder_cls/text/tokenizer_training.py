@@ -176,7 +176,7 @@ def train_and_tokenize(
 
     A word-level one gets the vocabulary of `trainers.WordLevelTrainer`, but texts are split only
     once. A word, or a longer sub-word, is learned if it is in texts of `config.min_frequency`
-    groups, by default texts.
+    groups; by default, each text is a group.
 
     `base`, of a run that is continued, has the same settings: a word-level one keeps its ids, and
     new words follow; a sub-word one can write any word, and stays.

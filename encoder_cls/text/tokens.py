@@ -101,7 +101,7 @@ class TokenizedTexts:
         offsets: (texts + 1,).
         max_seq_len: how many tokens of a text an encoder reads; `KEPT_PER_TOKEN` times as many are
             stored.
-        truncated: whether an encoder reads not all of a text, (texts,).
+        truncated: whether an encoder does not read all of a text, (texts,).
         kinds: of words of the list: `WORD`, `FIELD` or `FEATURE`, (words,); None if all are words.
     """
 
@@ -388,8 +388,8 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
 
     A word is put between "<" and ">" first, which gives "<at" and "at>", as in fastText (Bojanowski
     et al., "Enriching Word Vectors with Subword Information", 2017,
-    https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8, sorted
-    by length; an empty word has none.
+    https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8. The
+    n-grams of a word are sorted by length; an empty word has none.
     """
     # Join all words, and find the first byte of each character. In UTF-8, all bytes of a character
     # except the first one have the form 10xxxxxx.

@@ -96,8 +96,8 @@ MIN_FITTING = 0.9
 def guessed_separator(path: Path, reading: Reading) -> str:
     """Guess the separator of a table of unknown columns.
 
-    If the options name none, it cuts nearly all of the first rows into equally many fields, and
-    into the most.
+    If the options name none, it is the one that cuts nearly all of the first rows into the same
+    number of fields, and into the most.
     """
     first_lines = _first_lines(path, reading)
     separators = _separators(path, reading)

@@ -146,8 +146,8 @@ def _loaded(source: _HubSource, split: str) -> Any:
 def _hub_commit(name: str, revision: str | None) -> str | None:
     """Look up the commit of a revision on the Hub.
 
-    It is asked once, with a time limit, unlike by `datasets` behind a firewall. Offline, it is the
-    commit of the last download, else the revision.
+    The Hub is asked once, with a time limit: `datasets` would try for minutes behind a firewall.
+    Offline, it is the commit of the last download, else the revision.
     """
     import datasets
     import huggingface_hub

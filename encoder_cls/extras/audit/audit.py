@@ -64,7 +64,7 @@ class Audit:
 
     @property
     def is_readable(self) -> bool:
-        """Whether a file of the model folder has any of it."""
+        """Whether anything of the training texts can be read in a file of the model folder."""
         return any(self.model_files.values())
 
 

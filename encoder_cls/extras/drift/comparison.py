@@ -71,7 +71,7 @@ class Change:
         label: the class whose share it is; else None.
         before: of the held-out texts, and `now` of the later ones, a share, a mean or a median;
             None for the shares of all classes together.
-        size: an alarm is from `smallest` on.
+        size: in units in which `smallest` is the least that is a reason for an alarm.
     """
 
     figure: Figure

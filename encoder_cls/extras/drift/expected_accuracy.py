@@ -43,7 +43,7 @@ class SampledProbabilities(NamedTuple):
     probabilities: NDArray[np.float32]
 
     def among(self, is_member: NDArray[np.bool_]) -> SampledProbabilities:
-        """The sampled ones among some texts, a mask."""
+        """The sampled texts among those that a mask, (texts,), marks."""
         chosen = is_member[self.rows]
         return SampledProbabilities(self.rows[chosen], self.probabilities[chosen])
 
