@@ -125,7 +125,7 @@ def _code_names(path: Path, _header: str) -> dict[str, str]:
 
 
 def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The parent of each code, "" at the top, and the names: columns `code`, `parent` and `name`."""
+    """Read the parent of each code, "" at the top, and perhaps the names of codes."""
     parents: dict[str, str] = {}
     names: dict[str, str] = {}
     for where, record in _codes(path, "data.levels", ("code", "parent")):

@@ -73,7 +73,7 @@ class ProcessGroup:
     # --- Exchange tensors -------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over all processes, which have the same shape."""
+        """Replace a tensor by its sum over all processes, in which its shape is the same."""
         if self.size == 1 or not tensor.numel():
             return
 
@@ -190,7 +190,7 @@ class ProcessGroup:
             self.gather_bytes(HAS_ENDED)
 
     def end_communication(self) -> None:
-        """Nothing is exchanged from here on; each process may end by itself."""
+        """Exchange nothing from here on: each process may end by itself."""
         self._is_over = True
 
     @contextmanager

@@ -80,7 +80,7 @@ class Optimizer(ABC):
     def keep_learning_rate_on(self, device: torch.device) -> None:
         """Keep the learning rates in a device's memory.
 
-        A CUDA graph computes with the same numbers in each step, unless they are there.
+        A CUDA graph computes with the same numbers in each step, unless it reads them there.
         """
         for group in self.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)

@@ -127,7 +127,7 @@ class Trainer:
             load_moments(self.optimizers, safetensors.torch.load(moments))
 
     def start_step(self, step: int, rate: float) -> StartedStep:
-        """Update the model by the gradient of a step, from 0.
+        """Update the model by the gradient of a step, counted from 0.
 
         If loss or gradient is not finite, nothing is updated; the device decides this if the
         trainer runs ahead.

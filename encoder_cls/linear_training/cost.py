@@ -38,7 +38,7 @@ class Effort(NamedTuple):
         tries_all_c_values: rather than the usual one alone.
         self_trains: whether a fit to few labels learns from its own predictions, too.
         rounds: of self-training, the share of unlabelled texts in each.
-        max_unlabelled: texts; None for no limit.
+        max_unlabelled: the most of these texts; None for no limit.
         extrapolates: whether the accuracy with twice as many labels is estimated.
     """
 
@@ -262,7 +262,8 @@ def count_fits(
     `time_without_lsa` is the time of a fit without latent semantics, relative to one with it; 1
     counts fits.
     """
-    # Without texts without labels there are no such coordinates: all fits take the same time.
+    # Without unlabelled texts, there are no coordinates of latent semantics: all fits take the same
+    # time.
     if sizes.unlabelled == 0:
         time_without_lsa = 1.0
 

@@ -142,10 +142,10 @@ class SparseClassifiers(NamedTuple):
 def naive_bayes(texts: CountedTexts) -> SparseClassifiers:
     """Fit a complement naive Bayes: a feature speaks for a class as it is rare outside of it.
 
-    The weight of a feature is minus the logarithm of its texts' share of other classes. Rennie et
-    al., "Tackling the Poor Assumptions of Naive Bayes Text Classifiers" (2003),
-    https://people.csail.mit.edu/jrennie/papers/icml03-nb.pdf, do not divide by all texts with the
-    feature, which is the same for all classes, and makes most weights zero.
+    The weight of a feature is minus the logarithm of the share of its texts that are of other
+    classes. Rennie et al., "Tackling the Poor Assumptions of Naive Bayes Text Classifiers" (2003),
+    https://people.csail.mit.edu/jrennie/papers/icml03-nb.pdf, do not divide by the number of texts
+    with the feature, which is the same for all classes, and makes most weights zero.
     """
     # Mark the features of each text by its weight, and each text by its class.
     num_texts = len(texts)
