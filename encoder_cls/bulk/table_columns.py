@@ -30,8 +30,8 @@ class TableColumns:
 
     Attributes:
         kept: of the input.
-        prediction_columns: the columns of the prediction, which differ from those kept, by usual
-            name.
+        prediction_columns: the names of the prediction's columns, by their usual names; they differ
+            from those kept.
     """
 
     def __init__(

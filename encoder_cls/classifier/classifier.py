@@ -424,7 +424,7 @@ class Classifier:
         return ["linear" if skips else "both" for skips in skips_encoder]
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
-        """Whether each text is longer than the encoder reads, else the linear model, (texts,)."""
+        """Whether texts are longer than the encoder, or without one the linear model, reads."""
         if self.encoder or not self.linear:
             return texts.truncated
 

@@ -384,7 +384,7 @@ class Guarantees(PrecisionCounts):
 
 
 def _counts_of(values: Mapping[str, Any], name: str, *, are_sorted: bool = True) -> Counts:
-    """The array; a `ValueError` if it does not hold counts at all thresholds."""
+    """The array of this name; a `ValueError` if it does not hold counts at all thresholds."""
     counts = np.array(values[name])
     if counts.shape != THRESHOLDS.shape or counts.dtype != np.int64:
         raise ValueError(

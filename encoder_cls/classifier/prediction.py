@@ -23,7 +23,8 @@ class Prediction(NamedTuple):
         label: the most probable class, which need not be among `labels`, with its `probability`;
             None if there is a `reason`.
         probabilities: of all classes by name, also for a text that gets none of them.
-        truncated: whether the text is longer than the encoder reads, else the linear model.
+        truncated: whether the text is longer than the encoder reads, or without one the linear
+            model.
         unknown_words: the tokens that are not in the vocabulary, of `num_words`.
         reason: why the text gets no class: `blank` if it has no words, `none` if the most probable
             class is `none_label`.

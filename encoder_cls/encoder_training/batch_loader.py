@@ -24,8 +24,8 @@ class BatchLoader(Generic[Batches]):
     Args:
         make: returns the batches of a step by its index, with a generator of random numbers; None
             is torch's default one.
-        makes_ahead: whether a thread does, with a generator of its own, since this process uses the
-            default one.
+        makes_ahead: whether a thread makes the batches of the next step, with a generator of its
+            own, since this process uses the default one.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def use_sparse_gradients(model: nn.Module) -> None:
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sum the values of each row of a sparse gradient.
 
-    As `Tensor.coalesce`, which takes twice as long, on a single thread.
+    The result is that of `Tensor.coalesce`, which takes twice as long, on a single thread.
 
     Returns:
         Rows, increasing, and sums, (rows, D).
@@ -51,7 +51,8 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sum the values of each row of a sparse gradient, wherever it occurs.
 
-    No shape depends on values, so nothing waits for a GPU, as in `sum_by_row`.
+    No shape depends on values, so nothing waits for a GPU; `sum_by_row` waits for the number of
+    rows.
 
     Returns:
         The row of each value, increasing, and its sum, (values, D).

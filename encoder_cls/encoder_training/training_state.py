@@ -61,7 +61,7 @@ class TrainingState:
         best_score: None before a validation.
         best_step: the step of the best score.
         stale_validations: validations in a row without a better score.
-        skipped_in_a_row: how many of the last steps were skipped, without another between them.
+        skipped_in_a_row: the number of the last steps, all of which were skipped.
         sums: of metrics since the last row of the log.
         outcome: how the training has ended; None if it goes on.
     """

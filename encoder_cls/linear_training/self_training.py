@@ -70,7 +70,7 @@ class SelfTraining:
     def seconds_to_fit(self) -> float:
         """The time that a fit takes for all labelled texts, as a part of larger fits.
 
-        Rounds fit to thousands of texts, so that the constant time of a fit hardly counts: so a fit
+        Rounds fit to thousands of texts, where the constant time of a fit hardly counts: so a fit
         to many copies of the labelled texts is timed.
         """
         corpus = self._corpus
