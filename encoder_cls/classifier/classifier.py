@@ -83,7 +83,7 @@ class Classifier:
             one.
         thresholds: multi-label, from which probability a text has each label; empty in a
             single-label task.
-        guarantees, familiarity: None if they were not measured.
+        guarantees: None if they were not measured, as is `familiarity`.
         codes: the levels and names of the classes, if they have any.
         none_label: the class that stands for none of the others, and is no answer, if there is one.
         encoder_architecture: also without a trained encoder.

@@ -43,7 +43,7 @@ class Calibration(NamedTuple):
 
     Attributes:
         loss: of held-out texts, in nats; class-weighted in a single-label task.
-        scale, shift: multi-label, (labels,).
+        scale: multi-label, (labels,), as is `shift`.
         logits: of held-out texts, (texts, classes).
         svm_c: the C with which the classifiers of the margins were fitted.
     """
