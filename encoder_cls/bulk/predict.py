@@ -26,9 +26,7 @@ from encoder_cls.system.terminal import note, print_out
 
 
 def predict(request: Request, *, runs: Path) -> None:
-    """Check a request, classify its texts and write the predictions.
-
-    The usual model is that of the newest run in the folder `runs`.
+    """Check a request, classify its texts and write the predictions; `runs` is as in `checked`.
 
     Raises:
         EncoderClsError: an option, the input, the model or the output is not usable.

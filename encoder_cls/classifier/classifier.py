@@ -141,13 +141,7 @@ class Classifier:
         return Columns(self.text_format.columns, features=self.features)
 
     def rows(self, texts: Iterable[object], function: str) -> Iterator[str]:
-        """The strings to `tokenize`, of texts or rows; messages name the public function.
-
-        Raises:
-            TypeError: `texts` is a single text or mapping, or one of its items is neither.
-            DataError: a row lacks a text column, or has a value of the wrong type, or no row has
-                one of the features.
-        """
+        """The strings to `tokenize`, of texts or rows; see `rows_given`."""
         return rows_given(texts, self.columns, function)
 
     @property

@@ -1,4 +1,4 @@
-"""Fit a linear model, and choose its C and its calibration."""
+"""The usual fit of a linear model: C and calibration are chosen on texts not learned from."""
 
 from __future__ import annotations
 

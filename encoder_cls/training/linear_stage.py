@@ -38,7 +38,7 @@ from encoder_cls.training.run_progress import RunProgress
 
 # The maximum share of the remaining time for the linear model. An encoder, if there is time for it,
 # and the report follow.
-SHARE = 0.5
+MAX_TIME_SHARE = 0.5
 
 
 class FittedLinear(NamedTuple):
@@ -137,7 +137,7 @@ def _end_of_fit(prepared: Prepared) -> float | None:
     seconds = prepared.budget.seconds_for(pretraining=False)
     if seconds is None:
         return None
-    return time.monotonic() + SHARE * seconds
+    return time.monotonic() + MAX_TIME_SHARE * seconds
 
 
 def _fit_data(prepared: Prepared) -> FitData:
