@@ -364,9 +364,12 @@ def counting_at(rate: float) -> Iterator[None]:
         yield
         return
 
+    rate_before = progress.rate
     progress.rate = rate
-    yield
-    progress.rate = 1.0
+    try:
+        yield
+    finally:
+        progress.rate = rate_before
 
 
 def expect_work(work: float) -> None:
