@@ -106,8 +106,10 @@ def _held_out_texts(
         rows = np.searchsorted(new_rows, held_out_predictions.validation.rows)
         linear_predictions.append(held_out_predictions.validation._replace(rows=rows))
 
-    # Below, the training texts follow the validation texts, so shift their rows.
-    if held_out_predictions and prepared.plan.saves_out_of_fold_predictions:
+    # An encoder has learned from all training texts. Without one, those that were predicted out of
+    # fold follow the validation texts, so shift their rows.
+    has_encoder = prepared.plan.has_encoder
+    if held_out_predictions and len(held_out_predictions.train.rows) and not has_encoder:
         splits.append(dataset.train)
         rows = held_out_predictions.train.rows + len(new_rows)
         linear_predictions.append(held_out_predictions.train._replace(rows=rows))

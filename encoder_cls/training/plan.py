@@ -87,13 +87,6 @@ class Plan:
         return self.training is not None
 
     @property
-    def saves_out_of_fold_predictions(self) -> bool:
-        """Whether the run keeps out-of-fold predictions for all labelled texts."""
-        return (
-            self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
-        )
-
-    @property
     def training_lengths(self) -> list[TrainingLength]:
         """The lengths of all trainings of the encoder."""
         return [length for length in (self.pretraining, self.training) if length]

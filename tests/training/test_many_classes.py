@@ -15,7 +15,9 @@ from encoder_cls.config.schema import Config
 from encoder_cls.linear_training import cost, fit_data, linear_fit, many_classes, nb_svm
 from encoder_cls.linear_training.cost import TooLittleTimeError
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.fit_data import FitData
 from encoder_cls.linear_training.many_classes import naive_bayes
+from encoder_cls.run.reference import read_reference
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training import linear_stage, plan
@@ -207,3 +209,16 @@ def test_a_fit_to_few_labels_is_kept_unless_naive_bayes_is_surely_better(
     assert good.effort is cost.PLANNED
     assert other.effort is cost.NAIVE_BAYES
     assert other.is_surely_better_than_planned
+
+
+def test_naive_bayes_of_few_labels_is_measured_on_validation_texts_alone(
+    few_labels_config, tmp_path, monkeypatch
+):
+    """Other fits to few labels have predicted training texts in cross-validation."""
+    monkeypatch.setattr(FitData, "is_surely_better", lambda *_: True)
+    events = run_all(few_labels_config, tmp_path / "run")
+
+    reference = read_reference(tmp_path / "run")
+    metrics = events[-1].report.evaluation.metrics
+    assert len(reference.is_right) == metrics.num_examples
+    assert reference.is_right.mean() == metrics.accuracy
