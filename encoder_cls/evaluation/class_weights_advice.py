@@ -7,22 +7,24 @@ import numpy as np
 from encoder_cls.data.dataset import Split
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.class_weights import balanced_weights
+from encoder_cls.linear_training.cost import COUNTING_WORK
 from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.model_selection import out_of_fold_logits
 from encoder_cls.metrics.intervals import macro_f1_interval
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 
 # The minimum ratio of the sizes of the largest and the smallest class for which the test is made.
 # With a lower ratio, balanced weights are nearly equal.
 MIN_SKEW = 3.0
 
-# The maximum number of texts in the test, and of texts times classifiers, so that it takes some
-# seconds: 25 with texts of 190 words.
+# The maximum number of texts in the test, and of the work of their tokens, to be counted and to be
+# learned by each classifier, so that it takes some seconds: five to eight with 2 to 77 classes, and
+# with texts of 20 or 190 words.
 MAX_TEXTS = 4000
-MAX_WORK = 30_000
+MAX_WORK = 1_000_000
 
 # The C of the models that are compared.
 COMPARED_C = 1.0
@@ -39,10 +41,11 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
         return ""
 
     # Draw some of the texts. Fewer texts than classes would show nothing.
-    max_texts = min(MAX_TEXTS, MAX_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
-    if max_texts < len(sizes):
+    lengths = texts.lengths_within(linear.max_tokens)
+    work_of_token = COUNTING_WORK + SINGLE_LABEL.num_one_vs_rest(len(sizes))
+    rows = np.sort(drawn_rows(lengths, int(MAX_WORK / work_of_token))[:MAX_TEXTS])
+    if len(rows) < len(sizes):
         return ""
-    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:max_texts])
     train = train.subset(rows)
     texts = texts.take(rows)
 

@@ -68,8 +68,8 @@ def test_there_is_no_note_if_balanced_weights_would_not_help(sizes, overlap):
 
 
 def test_a_sample_of_many_texts_is_cross_validated(monkeypatch):
-    """Here the sample is too small to show that balanced weights help."""
-    monkeypatch.setattr(class_weights_advice, "MAX_WORK", 90)
+    """Here it has 1,000 tokens: 200 texts are too few to show that balanced weights help."""
+    monkeypatch.setattr(class_weights_advice, "MAX_WORK", 6000)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""
 
