@@ -147,7 +147,9 @@ def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None
         return None, "this is a model folder without its run"
     try:
         check_training_installed()
-        dataset = load_data(config)
+        # A cache would keep all texts where none may have been.
+        uncached = config.data.model_copy(update={"cache": None})
+        dataset = load_data(config.model_copy(update={"data": uncached}))
     except EncoderClsError as error:
         return None, str(error)
 

@@ -26,13 +26,13 @@ RARE = ["Zquorvexa", "Wünzqlbäcker", "492988127734", "anna.meier@example.org",
 SHARED = "ring 0800123456 or bob@corp.example, see https://www.corp.example/faq, ask @helpdesk"
 
 
-def train(cli, *settings: str, shared: str = SHARED) -> None:
+def train(cli, *settings: str, rare: list[str] = RARE, shared: str = SHARED) -> None:
     """Train a linear model on texts with a size and an agent, the first ones with planted words.
 
     Halfway between two sizes, a point begins with the digits of one of them.
     """
     texts = labelled_texts(30, seed=0)
-    added = [*RARE, *[shared] * 6, *[""] * len(texts)]
+    added = [*rare, *[shared] * 6, *[""] * len(texts)]
     rows = [
         (f"{text} {words}", label, 100_000 + number, AGENTS[number % 2])
         for number, ((text, label), words) in enumerate(zip(texts, added, strict=False))
@@ -54,7 +54,9 @@ def test_what_is_in_several_texts_is_found_and_rare_words_are_not_there(
     cli, tmp_path, kind, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    train(cli, f"tokenizer.type={kind}", "data.features=[size,agent]")
+    # The program writes the last of these words into each model card.
+    rare = [*RARE, "calibration"]
+    train(cli, f"tokenizer.type={kind}", "data.features=[size,agent]", rare=rare)
     found = audit(cli, "run", code=8)
 
     assert (found["num_texts"], found["min_texts"]) == (90, 2)
@@ -83,7 +85,9 @@ def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, monkeyp
     # None of these words is in the program, whose own words take half a second of each audit.
     monkeypatch.setattr(audit_module, "_texts_of_program", lambda: iter(()))
     train(cli, "tokenizer.min_frequency=1", "data.cache=cached")
+    shutil.rmtree("cached")
     found = audit(cli, "run", code=8)
+    assert not Path("cached").exists()
 
     rare = {"zquorvexa", "wünzqlbäcker", "492988127734", "meier", "qvoxjari"}
     assert rare <= set(found["model_files"]["model.safetensors"]["rare_words"]["examples"])
