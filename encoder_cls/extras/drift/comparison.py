@@ -272,5 +272,6 @@ def noticeable_difference(before: Figures, now: Figures) -> float:
 def noticeable_w(before: Figures, now: Figures) -> float:
     """The smallest w that a test of all classes together would notice."""
     degrees = len(before.num_predicted) - 1
-    excess = float(stats.chi2.ppf(1 - LEVEL, degrees)) - degrees
+    # This test has a third of the level.
+    excess = float(stats.chi2.ppf(1 - LEVEL / 3, degrees)) - degrees
     return math.sqrt(excess * (1 / before.num_independent + 1 / now.num_independent))

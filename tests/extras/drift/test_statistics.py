@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.extras.drift.comparison import (
+    LEVEL,
     Change,
     Figure,
     cohens_h,
@@ -174,6 +175,21 @@ def test_what_few_texts_can_show_is_known():
     many = figures_of(*calibrated([0.5, 0.5], 100_000, seed=7))
     assert noticeable_difference(few, many) == pytest.approx(0.18, abs=0.005)
     assert noticeable_w(few, many) > 2 * noticeable_w(many, many)
+
+
+def test_changes_of_all_classes_are_significant_from_the_size_that_is_named():
+    """Of 100 classes, half become more frequent, and the others less."""
+    names = [str(number) for number in range(100)]
+    before = figures_of(np.eye(100)[np.repeat(np.arange(100), 20)], np.zeros(2000))
+    significant = set()
+    for change in range(10):
+        counts = np.tile([20 + change, 20 - change], 50)
+        now = figures_of(np.eye(100)[np.repeat(np.arange(100), counts)], np.zeros(2000))
+        ((of_classes, *_),) = corrected([compare(before, now, names)])
+        is_significant = of_classes.p_value <= LEVEL
+        assert is_significant == (of_classes.size > noticeable_w(before, now))
+        significant.add(is_significant)
+    assert significant == {True, False}
 
 
 @pytest.mark.parametrize(
