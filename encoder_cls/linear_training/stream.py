@@ -55,7 +55,6 @@ class StreamFit(NamedTuple):
     """The result of a fit to a stream.
 
     Attributes:
-        loss: on held-out texts, in nats. Fits to equal texts hold out the same ones.
         num_texts: those learned from.
         num_unread: those there was no time for.
         seconds_of_pass: over the texts learned from.
@@ -63,7 +62,6 @@ class StreamFit(NamedTuple):
     """
 
     linear: LinearModel
-    loss: float
     work: StreamWork
     num_texts: int
     num_unread: int
@@ -174,7 +172,6 @@ def fit_linear_from_stream(
 
     return StreamFit(
         linear=_linear_model(vocabulary, best, task),
-        loss=best.calibration.loss,
         work=StreamWork(chunks_counted=counts.num_chunks, chunks_learned=num_learned),
         num_texts=counts.num_texts,
         num_unread=len(rows) - counts.num_texts,

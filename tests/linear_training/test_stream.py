@@ -315,12 +315,18 @@ def fit_with_losses(corpus: Corpus, losses: list[float], monkeypatch) -> StreamF
 
 
 def test_a_fit_ends_where_the_loss_of_held_out_texts_no_longer_falls(corpus, monkeypatch):
+    """The model of the pass before is kept."""
     monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 5000)
-
-    fit = fit_with_losses(corpus, [3.0, 2.0, 1.0, 1.5], monkeypatch)
+    with monkeypatch.context() as patches:
+        fit = fit_with_losses(corpus, [3.0, 2.0, 1.0, 1.5], patches)
+    with monkeypatch.context() as patches:
+        patches.setattr(linear_stream, "num_passes", lambda _: 2)
+        of_two_passes = fit_with_losses(corpus, [3.0, 2.0, 1.0], patches)
 
     assert fit.work.chunks_learned == 3
-    assert fit.loss == 1.0
+    assert of_two_passes.work.chunks_learned == 2
+    logits = fit.linear.logits(corpus.test_texts)
+    assert np.array_equal(logits, of_two_passes.linear.logits(corpus.test_texts))
 
 
 def test_a_fit_does_not_end_within_a_pass(corpus, monkeypatch):
