@@ -532,7 +532,8 @@ class TrainConfig(Section):
     class_weights: ClassWeights = "none"
     """The weights of the classes in the loss: `none`, `balanced` (the rarer a class, the larger its
     weight), or a weight by name, such as {spam: 2.0}, at most a million. A larger weight raises the
-    recall of a class. Validation scores and probabilities are not weighted."""
+    recall of a class, but not by naive Bayes, which alone may be the linear model of 200 classes or
+    more. Validation scores and probabilities are not weighted."""
     lsa_dimensions: Annotated[int, Field(ge=0, le=2000)] = 200
     """The number of dimensions of a truncated SVD of all texts (latent semantic analysis) that are
     features of the linear model. If 0, there are none. This key and the next three apply if there
