@@ -16,6 +16,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.cost import (
     EFFORTS,
     IN_PASSES,
+    MIN_SECONDS,
     NAIVE_BAYES,
     PLANNED,
     WORDS_ALONE,
@@ -120,7 +121,8 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     def has_passes(number: float) -> bool:
         return end - time.monotonic() > number * seconds_of_pass
 
-    if has_passes(ALL_FEATURES_COST):
+    # Fit naive Bayes, too: of few tokens in any case, since a person does not notice its seconds.
+    if has_passes(ALL_FEATURES_COST) or ALL_FEATURES_COST * seconds_of_pass <= MIN_SECONDS:
         first = _better_of_words_and_naive_bayes(first, fits, on_preliminary)
 
     # Fit as planned if there is time for it, or if the encoder needs the teacher that only the

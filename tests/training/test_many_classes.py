@@ -167,8 +167,9 @@ def few_labels_config(tmp_path) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update=techniques)})
 
 
+@pytest.mark.parametrize("seconds", [600, 0])
 def test_in_little_time_few_labels_of_many_classes_get_the_better_of_two_quick_fits(
-    few_labels_config, monkeypatch
+    few_labels_config, monkeypatch, seconds
 ):
     """Naive Bayes needs fewer texts than passes do. A resumed run fits it again."""
 
@@ -177,7 +178,7 @@ def test_in_little_time_few_labels_of_many_classes_get_the_better_of_two_quick_f
 
     prepared = prepare(few_labels_config)
     monkeypatch.setattr(cost, "affordable_effort", too_little_time)
-    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + 600)
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + seconds)
     preliminary: list[FittedLinear] = []
     fitted = fit_linear_classifier(prepared, on_preliminary=preliminary.append)
     again = fit_linear_classifier(prepared, work=fitted.fit.work)
