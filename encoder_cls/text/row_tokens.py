@@ -168,17 +168,17 @@ def row_form(tokenizer: Tokenizer) -> RowForm | None:
     return form_of_tokens(tokenizer.id_to_token(token_id) or "" for token_id in ids)
 
 
-def features_without_values(tokenizer: Tokenizer) -> list[str]:
-    """The features of which no value is known: empty columns, and ids, which differ in each row."""
+def known_values(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The categories, or the edges, that are known of each feature."""
     form = row_form(tokenizer)
     if form is None:
-        return []
-    known = set()
+        return {}
+    known: dict[str, list[str]] = {name: [] for name in form.features}
     for token in tokenizer.get_vocab():
         name, _, value = token.removeprefix(RS).partition(US)
         if kind_of_token(token) == FEATURE and value not in {"", US}:
-            known.add(name)
-    return [name for name in form.features if name not in known]
+            known[name].append(value.removeprefix(US))
+    return known
 
 
 def form_of_tokens(tokens: Iterable[str]) -> RowForm | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from encoder_cls.data.codes import code_warnings
 from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.system.display import listed
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.text.row_tokens import features_without_values
+from encoder_cls.text.row_tokens import known_values
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH
 from encoder_cls.training.prepared import Prepared
 
 # The share of the training texts that may be truncated without a warning.
 MAX_TRUNCATED = 0.05
+_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9.]*[0-9],[0-9]+")
 
 
 def run_warnings(prepared: Prepared) -> Iterator[str]:
@@ -33,12 +35,7 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
     if prepared.objective and not plan.has_encoder:
         yield "no encoder is trained, so the objective is never called"
 
-    without_values = features_without_values(prepared.tokenizer)
-    if without_values:
-        yield (
-            f"data.features: no value of {listed(without_values)} is in two rows, as of an empty "
-            "column or an id, so it teaches hardly anything"
-        )
+    yield from _feature_warnings(known_values(prepared.tokenizer))
 
     if prepared.long_words:
         yield (
@@ -53,6 +50,27 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
             f"{truncated:.1%} of the training texts are longer than the "
             f"{config.model.max_seq_len:,} tokens that the encoder reads; a larger "
             "model.max_seq_len reads more of them, and takes longer"
+        )
+
+
+def _feature_warnings(known: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Warn of columns beside the text of which little is learned."""
+    without_values = [name for name, values in known.items() if not values]
+    if without_values:
+        yield (
+            f"data.features: no value of {listed(without_values)} is in two rows, as of an empty "
+            "column or an id, so it teaches hardly anything"
+        )
+
+    with_commas = []
+    for name, values in known.items():
+        num_with_comma = sum(bool(_NUMBER_WITH_COMMA.fullmatch(value)) for value in values)
+        if 2 * num_with_comma > len(values):
+            with_commas.append(name)
+    if with_commas:
+        yield (
+            f"data.features: numbers in {listed(with_commas)} are written with a comma, so none "
+            "counts by size; write 12.5 in place of 12,5"
         )
 
 
