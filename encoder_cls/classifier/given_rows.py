@@ -9,7 +9,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.system.display import kind
-from encoder_cls.system.fields import field_names
+from encoder_cls.system.fields import all_names
 from encoder_cls.system.row_text import row_text
 from encoder_cls.text.checked_texts import check_are_several, is_table
 
@@ -40,9 +40,9 @@ def rows_given(given: Iterable[object], columns: Columns, function: str) -> Iter
             yield item.text
         elif isinstance(item, Mapping):
             where = SourceLocation(f"rows[{number}]")
-            names_of_row = dict.fromkeys([*item, *field_names(item)])
-            columns.without_features.check_present(where, list(names_of_row))
-            names |= names_of_row
+            names_of_row = all_names(item)
+            columns.without_features.check_present(where, names_of_row)
+            names |= dict.fromkeys(names_of_row)
             yield row_of(where, dict(item), columns).text
         else:
             raise TypeError(f"texts[{number}] is {kind(item)}, not a text")

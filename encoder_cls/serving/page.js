@@ -27,6 +27,13 @@ async function predict() {
   return result.predictions[0];
 }
 
+// How a program sends what the page does.
+function showExample(fields) {
+  byId("example").textContent =
+    `curl ${new URL("predict", location)} -H "Content-Type: application/json"` +
+    ` -d '${JSON.stringify(fields)}'`;
+}
+
 function showColumns(textColumns, features) {
   for (const name of [...textColumns, ...features]) {
     const input = element(features.includes(name) ? "input" : "textarea", "");
@@ -36,6 +43,7 @@ function showColumns(textColumns, features) {
     columns.set(name, input);
   }
   byId("one-text").remove();
+  showExample({ rows: [Object.fromEntries([...columns.keys()].map((name) => [name, "..."]))] });
 }
 
 function showModel({ labels, model, text_columns: textColumns, features }) {
@@ -71,8 +79,5 @@ byId("form").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
 });
 
-byId("example").textContent =
-  `curl ${new URL("predict", location)} -H "Content-Type: application/json"` +
-  ` -d '{"texts": ["a text"]}'`;
-
+showExample({ texts: ["a text"] });
 request("health").then(showModel, showError);

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.classifier.withholding import Withholding
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest
@@ -48,12 +49,14 @@ class _Job:
     """A waiting request, with the classifier that was in use when it came.
 
     Attributes:
+        ids: of rows; None for texts and for rows without one.
         future: gets all results, or an error.
     """
 
     request: PredictRequest
     classifier: Classifier
     texts: list[str]
+    ids: list[str | int | None]
     results: list[TextResult] = field(default_factory=list)
     future: Future[list[TextResult]] = field(default_factory=Future)
 
@@ -76,6 +79,11 @@ class _Job:
 class _Piece(NamedTuple):
     job: _Job
     texts: list[str]
+
+    @property
+    def ids(self) -> list[str | int | None]:
+        start = len(self.job.results)
+        return self.job.ids[start : start + len(self.texts)]
 
 
 class Batcher:
@@ -120,7 +128,8 @@ class Batcher:
             texts = list(classifier.rows(given, "predict"))
         except DataError as error:
             raise RefusedError(422, str(error)) from None
-        job = _Job(request, classifier, texts)
+        ids = [row.id if isinstance(row, Row) else None for row in given]
+        job = _Job(request, classifier, texts, ids)
         with self._changed:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
@@ -241,7 +250,7 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
     for piece in batch:
         request = piece.job.request
         piece_results: list[TextResult] = []
-        for text in piece.texts:
+        for text, row_id in zip(piece.texts, piece.ids, strict=True):
             of_classes = predictions[row]
 
             words = None
@@ -261,6 +270,8 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
             if request.rows is not None:
                 # The places of the words of an explanation are in this text.
                 record["text"] = readable(text)
+            if row_id is not None:
+                record = {"id": row_id, **record}
 
             labels = of_classes.all_labels
             confidence = None if of_classes.reason else of_classes.prediction_probability

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field, InstanceOf
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.serving import limits
 from encoder_cls.system.display import kind, listed, shown
-from encoder_cls.system.fields import field_names, has_field
+from encoder_cls.system.fields import DOT, all_names, field_names, field_of
 from encoder_cls.system.web.bodies import Form, parse_body
 from encoder_cls.system.web.responses import RefusedError
 
@@ -42,24 +44,35 @@ class PredictRequest(Form):
         """The texts, or the rows."""
         return self.texts or self.rows or ()
 
-    def given_with(self, columns: Columns) -> Sequence[str | dict[str, Any]]:
-        """The texts; or the rows, in which a feature that is left out is null.
+    def given_with(self, columns: Columns) -> Sequence[str | Row]:
+        """The texts; or the rows, which may leave out features.
 
         Raises:
             RefusedError: a row has a key that is no column, perhaps a feature that is misspelled.
+            DataError: a row lacks a text column, or has a value of the wrong type.
         """
         if self.rows is None:
-            return self.given
+            return self.texts or ()
         rows = []
-        for number, row in enumerate(self.rows):
-            for name in field_names(row):
-                if name not in columns.named:
-                    known = listed(columns.named)
-                    what = f"rows[{number}]: unknown key {shown(name)}; the model reads {known}"
-                    raise RefusedError(422, what)
-            left_out = [name for name in columns.features if not has_field(row, name)]
-            rows.append(row | dict.fromkeys(left_out))
+        for number, record in enumerate(self.rows):
+            where = SourceLocation(f"rows[{number}]")
+            _check_keys(where, record, columns)
+            columns.without_features.check_present(where, all_names(record))
+            rows.append(row_of(where, record, columns))
         return rows
+
+
+def _check_keys(where: str, record: dict[str, Any], columns: Columns) -> None:
+    for name in field_names(record):
+        if name in columns.named or name == "id":
+            continue
+        has_columns_inside = any(column.startswith(f"{name}{DOT}") for column in columns.named)
+        if has_columns_inside and not field_of(record, name):
+            # The object is null or empty.
+            continue
+        known = listed(columns.named)
+        what = f"{where}: unknown key {shown(name)}; the model reads {known}"
+        raise RefusedError(422, what)
 
 
 def parse_predict_request(body: bytes) -> PredictRequest:

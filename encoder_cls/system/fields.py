@@ -42,6 +42,16 @@ def field_names(record: Mapping[str, Any]) -> list[str]:
     return names
 
 
+def all_names(record: Mapping[str, Any]) -> list[str]:
+    """The names by which `field_of` finds a value: of fields, and of the objects they are in."""
+    names = []
+    for name, value in record.items():
+        names.append(name)
+        if isinstance(value, Mapping):
+            names += [f"{name}{DOT}{inner}" for inner in all_names(value)]
+    return names
+
+
 def _found(record: Mapping[str, Any], name: str) -> Any:
     """The value or `_MISSING`; a field whose own name has dots comes first."""
     if name in record:

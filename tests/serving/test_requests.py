@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from encoder_cls.data.reading.columns import Columns
 from encoder_cls.serving.limits import MAX_EXPLAINED_TEXTS, MAX_TEXTS
 from encoder_cls.serving.requests import PredictRequest, parse_predict_request
 from encoder_cls.system.web.responses import RefusedError
@@ -76,3 +77,15 @@ def test_each_field_is_read():
 
     expected = PredictRequest(texts=[], top_k=3, threshold=1, explain=True)
     assert parse_predict_request(body) == expected
+
+
+def test_an_object_of_a_row_may_be_null_but_nothing_else_in_its_place():
+    columns = Columns(["text"], features=["meta.channel"])
+    objects = [None, {}, {"channel": "email"}, "email"]
+    requests = [PredictRequest(rows=[{"text": "rain", "meta": value}]) for value in objects]
+
+    read = [request.given_with(columns)[0].text for request in requests[:3]]
+
+    assert read[0] == read[1] != read[2]
+    with pytest.raises(RefusedError, match="unknown key 'meta'"):
+        requests[3].given_with(columns)

@@ -147,9 +147,10 @@ def test_python_takes_rows_as_mappings_and_as_a_table(run):
 def test_a_server_takes_rows_and_says_which_columns(run):
     classifier = load_classifier(run)
     given = [{key: row[key] for key in ("text", *FEATURES)} for row in rows(5, seed=1)]
+    with_ids = [{"id": f"t{number}", **row} for number, row in enumerate(given)]
     batcher = Batcher()
 
-    request = parse_predict_request(json.dumps({"rows": given, "explain": True}).encode())
+    request = parse_predict_request(json.dumps({"rows": with_ids, "explain": True}).encode())
     results = batcher.submit(request, classifier).result(60)
     lacking = parse_predict_request(json.dumps({"rows": [{"text": "yes"}]}).encode())
     (without,) = batcher.submit(lacking, classifier).result(60)
@@ -162,6 +163,7 @@ def test_a_server_takes_rows_and_says_which_columns(run):
     assert without.labels[0] == classifier.predict(["yes"])[0].label
     predictions = classifier.predict(given)
     assert [result.labels[0] for result in results] == [each.label for each in predictions]
+    assert [result.record["id"] for result in results] == ["t0", "t1", "t2", "t3", "t4"]
     record = results[0].record
     assert record["text"].startswith(f"{given[0]['text']} [channel=")
     for word in record["explanation"]:
@@ -275,14 +277,19 @@ def test_a_continued_run_keeps_the_columns_and_their_edges(run, tmp_path):
         prepare(other)
 
 
-def test_columns_that_are_empty_or_an_id_are_warned_of(tmp_path):
-    written = [row | {"empty": "", "id": f"t{number}"} for number, row in enumerate(rows(60))]
+def test_columns_that_are_empty_an_id_or_numbers_with_a_comma_are_warned_of(tmp_path):
+    written = [
+        row | {"empty": "", "id": f"t{number}", "price": f"{number % 20},50"}
+        for number, row in enumerate(rows(60))
+    ]
     write_csv(tmp_path / "rows.csv", written)
-    config = config_of(tmp_path, features=[*FEATURES, "empty", "id"])
+    config = config_of(tmp_path, features=[*FEATURES, "empty", "id", "price"])
 
-    [warning] = [line for line in run_warnings(prepare(config)) if "data.features" in line]
+    warnings = [line for line in run_warnings(prepare(config)) if "data.features" in line]
 
-    assert "no value of 'empty', 'id' is in two rows" in warning
+    assert "no value of 'empty', 'id' is in two rows" in warnings[0]
+    assert "numbers in 'price' are written with a comma" in warnings[1]
+    assert len(warnings) == 2
 
 
 def test_features_leave_room_for_words(tmp_path):
