@@ -29,7 +29,9 @@ CODE_COLUMNS = ("code", "parent", "name")
 LABEL = "label"
 
 
-def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
+def with_label_files(
+    values: Mapping[str, Any], *, folder: Path | None = None, label_column: str = LABEL
+) -> dict[str, Any]:
     """Replace the files of labels and codes by what they hold, so that the run needs them no more.
 
     A path starts at `folder` if nothing is at the path itself. Names in the file of `data.levels`
@@ -42,7 +44,7 @@ def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -
     if not isinstance(data, Mapping):
         return dict(values)
 
-    header = str(data.get("label_column", LABEL))
+    header = str(data.get("label_column", label_column))
     replaced: dict[str, Any] = {}
     for key, read in (
         ("label_map", _label_map),
@@ -115,10 +117,9 @@ def _label_names(path: Path, header: str) -> list[str]:
 
 def _code_names(path: Path, _header: str) -> dict[str, str]:
     """Read the columns `code` and `name`, without codes that have no name."""
-    names = {}
-    for _, record in _codes(path, "data.code_names", ("code", "name")):
-        if record["name"]:
-            names[record["code"]] = record["name"]
+    names: dict[str, str] = {}
+    for where, record in _codes(path, "data.code_names", ("code", "name")):
+        _add_name(names, record, f"{where}: data.code_names")
     if not names:
         raise ConfigError(f"{path}: data.code_names: the file has no names")
     return names
@@ -133,9 +134,14 @@ def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         parent = parents.setdefault(code, record["parent"])
         if parent != record["parent"]:
             raise ConfigError(f"{where}: data.levels: {shown(code)} has another parent above")
-        if record.get("name") and names.setdefault(code, record["name"]) != record["name"]:
-            raise ConfigError(f"{where}: data.levels: {shown(code)} has another name above")
+        _add_name(names, record, f"{where}: data.levels")
     return parents, names
+
+
+def _add_name(names: dict[str, str], record: Mapping[str, str], where: str) -> None:
+    code, name = record["code"], record["name"]
+    if name and names.setdefault(code, name) != name:
+        raise ConfigError(f"{where}: {shown(code)} has another name above")
 
 
 def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -68,10 +68,11 @@ def load_config(
     if from_run:
         values["from_run"] = str(from_run)
     base_run = values.get("from_run")
+    folder = path.parent if path else None
     if isinstance(base_run, str) and base_run:
-        values = _with_inherited(values, origin.name)
+        values = _with_inherited(values, origin.name, folder)
 
-    values = with_label_files(values, folder=path.parent if path else None)
+    values = with_label_files(values, folder=folder)
     return validated_config(values, source=origin.name)
 
 
@@ -191,12 +192,10 @@ INHERITED_KEYS = {
 }
 
 
-def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
-    own_sections = {section: values.get(section) or {} for section in INHERITED_KEYS}
-
+def _with_inherited(values: dict[str, Any], source: str, folder: Path | None) -> dict[str, Any]:
     # If nothing is missing, do not look for the base run. The config in a run folder has every
     # setting, and its base run may have been deleted.
-    if all(_is_complete(name, section) for name, section in own_sections.items()):
+    if all(_is_complete(name, values.get(name)) for name in INHERITED_KEYS):
         return values
 
     try:
@@ -204,12 +203,16 @@ def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"{source}: from_run: {error}") from None
 
+    # The names in a new file of levels replace those of the base run.
+    values = with_label_files(values, folder=folder, label_column=base.data.label_column)
+
     filled_in = {}
-    for name, section in own_sections.items():
+    for name, keys in INHERITED_KEYS.items():
+        section = values.get(name) or {}
         # Leave a section that is not a mapping as it is: validation refuses it later.
         if isinstance(section, dict):
             base_section = getattr(base, name).model_dump(mode="json")
-            inherited = {key: base_section[key] for key in INHERITED_KEYS[name]}
+            inherited = {key: base_section[key] for key in keys}
             filled_in[name] = _merged(inherited, section)
     return values | filled_in
 

@@ -195,7 +195,7 @@ def _check_in_file(parents: Mapping[str, str], classes: Sequence[str]) -> None:
     if not unknown:
         return
 
-    hint = "add them to the file, or correct the labels"
+    hint = "add them to the file and name it by data.levels, or correct the labels"
     in_file = {code.lstrip("0"): code for code in parents}
     shortened = next((code for code in unknown if code.lstrip("0") in in_file), None)
     if shortened is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.excel import write_sheets
@@ -55,6 +57,26 @@ def test_a_file_of_levels_has_the_names_of_codes_too():
 
     names = write_table("names.tsv", [("code", "name"), ("04", "Office")], separator="\t")
     assert config(levels="isco.csv", code_names=names).data.code_names == {"04": "Office"}
+
+    index = write_table("index.csv", [("code", "name"), ("04", "Office"), ("04", "Clerk")])
+    with pytest.raises(ConfigError, match=r"data\.code_names: '04' has another name"):
+        config(code_names=index)
+
+
+def test_the_names_of_a_new_file_of_levels_replace_those_of_a_base_run():
+    old = [("code", "parent", "name"), ("04", "", "Clerks"), ("0411", "04", "")]
+    base = config(levels=write_table("isco.csv", old))
+    Path("base").mkdir()
+    Path("base/config.yaml").write_text(base.to_yaml())
+    write_table("new.csv", [*old[:1], ("04", "", "Office"), ("0412", "04", "Typists")])
+
+    def names_of(*settings: str):
+        values = load_config(None, ["data.train=b.csv", *settings], from_run=Path("base")).data
+        return values.code_names
+
+    assert names_of() == {"04": "Clerks"}
+    assert names_of("data.levels=new.csv") == {"04": "Office", "0412": "Typists"}
+    assert names_of("data.levels=[2]") == {"04": "Clerks"}
 
 
 def test_levels_are_prefixes_or_a_separator_on_the_command_line():
@@ -118,7 +140,7 @@ def test_levels_must_fit_the_classes():
         (
             FILE_OF_CODES,
             ["2512", "9"],
-            "not in the column `code` of the file: 1 ('9'); add them to the file, or correct",
+            "not in the column `code` of the file: 1 ('9'); add them to the file and name it",
         ),
         (
             {"0110": "01", "01": "", "2512": ""},
