@@ -17,7 +17,7 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
 from encoder_cls.system.added_columns import added_before
 from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
-from encoder_cls.system.row_text import row_parts
+from encoder_cls.system.row_text import columns_of_row
 
 # The names beside codes.
 NAMES = {"label_name", "suggested_name"}
@@ -145,13 +145,13 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
-    parts = row_parts(row.row)
-    texts = [text for _, text in parts.fields]
-    values: dict[str, Any] = {**dict(zip(data.text_column, texts, strict=False)), **parts.features}
+    values: dict[str, Any] = dict(columns_of_row(row.row, data.text_column))
     if row_read:
         record: Mapping[str, Any] = row_read.record or {}
         replaced = _columns_of_review(list(record)) - role_columns(data)
-        values = {name: value for name, value in record.items() if name not in replaced}
+        kept = {name: value for name, value in record.items() if name not in replaced}
+        # A field inside an object has no column of its own.
+        values = kept | {name: row_read.value(name) for name in values if name not in kept}
 
     values[data.label_column] = row.label
     return values

@@ -33,12 +33,12 @@ from encoder_cls.sklearn.targets import as_targets, check_comparable
 from encoder_cls.sklearn.text_rows import (
     as_rows,
     json_lines,
-    record_of_row,
     rows_in_memory,
 )
 from encoder_cls.system.added_columns import added_name
 from encoder_cls.system.json_values import label_name
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
+from encoder_cls.system.row_text import columns_of_row
 from encoder_cls.system.settings import own_settings
 from encoder_cls.system.terminal_reporter import TerminalReporter
 
@@ -351,7 +351,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if labelled:
             records = []
             for row in labelled:
-                record = {**record_of_row(row.text, columns), label_column: row.label}
+                record: dict[str, Any] = dict(columns_of_row(row.text, columns.text))
+                record[label_column] = row.label
                 if row.weight is not None:
                     record[weight_column] = row.weight
                     data["weight_column"] = weight_column
@@ -362,7 +363,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unlabelled and config.data.unlabelled is None:
             unlabelled_file = folder / "unlabelled.jsonl"
             files[unlabelled_file.name] = json_lines(
-                record_of_row(row.text, columns) for row in unlabelled
+                columns_of_row(row.text, columns.text) for row in unlabelled
             )
             data["unlabelled"] = str(unlabelled_file)
         return files, data

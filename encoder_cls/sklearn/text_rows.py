@@ -13,7 +13,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.sklearn.targets import Form, Targets
 from encoder_cls.system.display import listed
 from encoder_cls.system.json_values import is_missing, json_text, label_name
-from encoder_cls.system.row_text import row_parts, row_text
+from encoder_cls.system.row_text import row_text
 from encoder_cls.text.checked_texts import check_are_several, checked_texts, is_table
 
 if TYPE_CHECKING:
@@ -91,13 +91,6 @@ def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
         )
     relative: list[float] = (weights / weights.max()).tolist()
     return relative
-
-
-def record_of_row(row: str, columns: Columns) -> dict[str, Any]:
-    """The columns of a row without label and weight."""
-    parts = row_parts(row)
-    texts = [text for _, text in parts.fields]
-    return {**dict(zip(columns.text, texts, strict=True)), **parts.features}
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> bytes:

@@ -101,6 +101,13 @@ def _named(parts: str) -> list[tuple[str, str]]:
     return named
 
 
+def columns_of_row(row: str, text_columns: Sequence[str]) -> dict[str, str]:
+    """The text columns and the features of a row by name."""
+    parts = row_parts(row)
+    texts = [text for _, text in parts.fields]
+    return {**dict(zip(text_columns, texts, strict=False)), **parts.features}
+
+
 def plain_text(row: str) -> str:
     """The text without features; several fields are joined with a space."""
     if not is_row(row):

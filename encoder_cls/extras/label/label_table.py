@@ -26,7 +26,7 @@ from encoder_cls.extras.label.session_memory import torn_file
 from encoder_cls.system.added_columns import added_name, is_like, numbered
 from encoder_cls.system.csv_cells import LINE_END, CsvForm, cell, csv_row, csv_table
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
-from encoder_cls.system.row_text import row_parts
+from encoder_cls.system.row_text import columns_of_row
 
 LABEL = "label"
 LABEL_IN_DATA = "label_in_data"
@@ -353,13 +353,8 @@ class LabelTable:
         return [column for column, name in self._columns.items() if name not in own_names]
 
     def _cells(self, row: LabelledText, columns: Sequence[str]) -> list[str]:
-        cells = dict(row.cells)
         # A field inside an object has no column of its own, so its text or value is written.
-        parts = row_parts(row.text)
-        for name, text in parts.fields:
-            cells.setdefault(name or self._text_columns[0], text)
-        for name, value in parts.features.items():
-            cells.setdefault(name, value)
+        cells = {**columns_of_row(row.text, self._text_columns), **row.cells}
         # A person may have written more beside a text before it was labelled.
         blank_row = self.blank_rows.get(row.key)
         values = []

@@ -83,7 +83,7 @@ def suggest_command(
     suggestions = suggest_from(
         pool, classifier, run, number, text_columns=columns, reading=source_reading
     )
-    table = SuggestionTable(suggestions, classifier)
+    table = SuggestionTable(suggestions, classifier, columns)
     form = csv_form(pool, columns, source_reading)
     if is_printing and as_json:
         print_out(table.to_json_lines())

@@ -20,7 +20,7 @@ from encoder_cls.system.display import printable
 from encoder_cls.system.excel_table import excel_table
 from encoder_cls.system.json_values import record_text
 from encoder_cls.system.label_cells import SEPARATORS, joined_labels
-from encoder_cls.system.row_text import readable
+from encoder_cls.system.row_text import columns_of_row, readable
 
 if TYPE_CHECKING:
     from encoder_cls import Classifier
@@ -38,10 +38,16 @@ ROW_COLUMN = "row"
 
 
 class SuggestionTable:
-    """A table of texts that a classifier was unsure of."""
+    """A table of texts that a classifier was unsure of, read from some text columns."""
 
-    def __init__(self, suggestions: Sequence[Suggestion], classifier: Classifier) -> None:
+    def __init__(
+        self,
+        suggestions: Sequence[Suggestion],
+        classifier: Classifier,
+        text_columns: Sequence[str],
+    ) -> None:
         self.suggestions = suggestions
+        self._text_columns = text_columns
         # Several labels are joined as in the training data.
         self.separator = classifier.text_format.label_separator or SEPARATORS[0]
         self._label_column = classifier.text_format.label_column
@@ -88,7 +94,13 @@ class SuggestionTable:
         )
 
     def _columns_and_records(self) -> tuple[list[str], list[dict[str, Any]]]:
-        records = [self._record(suggestion) for suggestion in self.suggestions]
+        records = []
+        for suggestion in self.suggestions:
+            record = self._record(suggestion)
+            # A field inside an object has no column of its own.
+            for name, value in columns_of_row(suggestion.row.text, self._text_columns).items():
+                record.setdefault(name, value)
+            records.append(record)
         columns = self._columns_of(records)
 
         suggested = self._names["suggested"]

@@ -124,6 +124,40 @@ def test_suggestions_have_all_columns(cli, folder, tmp_path):
         assert row["suggested"] == {"email": "mail", "phone": "call"}[row["channel"]]
 
 
+def test_columns_inside_objects_are_columns_of_suggestions(cli, folder, tmp_path):
+    """So that a table that is filled in can be trained on."""
+    columns = {"text_column": "ticket.body", "features": ["meta.channel"]}
+    config = make_config(
+        tmp_path,
+        linear=True,
+        data={"train": nested_copy(folder / "rows.csv", tmp_path / "rows.jsonl")} | columns,
+        model={"encoder": False, "max_seq_len": 32},
+        **NO_TECHNIQUES,
+    )
+    run_all(config, tmp_path / "run")
+    pool = nested_copy(folder / "pool.csv", tmp_path / "pool.jsonl")
+    command = ("suggest", tmp_path / "run", "--input", pool, "--n", 3)
+    succeed(cli, *command, "--output", tmp_path / "next.csv")
+    succeed(cli, "review", tmp_path / "run", "--output", tmp_path / "review.csv")
+
+    for table in ("next.csv", "review.csv"):
+        written = read_table(tmp_path / table)
+        assert len(written) >= 3
+        for row in written:
+            assert row["ticket.body"] == json.loads(row["ticket"])["body"]
+            assert row["meta.channel"] == json.loads(row["meta"])["channel"]
+
+
+def nested_copy(table: Path, path: Path) -> str:
+    """The rows of a table as JSON, with objects around the body and the channel."""
+    lines = []
+    for row in read_table(table):
+        nested = {"ticket": {"body": row["body"]}, "meta": {"channel": row["channel"]}}
+        lines.append(json.dumps(nested | {"label": row["label"]}))
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
 def test_a_review_names_the_features_and_explains_by_them(cli, folder, tmp_path):
     path = tmp_path / "review.csv"
     found = json.loads(succeed(cli, "review", folder / "run", "--output", path, "--json").out)

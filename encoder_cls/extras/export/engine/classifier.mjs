@@ -41,8 +41,7 @@ export class Classifier {
   }
 
   // Classifies texts, or rows as objects of the columns that the model reads, and returns for each
-  // the object that `encoder-cls predict --format jsonl`
-  // prints. All options may be left out:
+  // the object that `encoder-cls predict --format jsonl` prints. All options may be left out:
   // - topK: how many of the most probable classes are listed in `top` (1);
   // - threshold: the probability below which labels are withheld (none);
   // - minPrecision: the share of kept labels that must be correct, in place of a threshold; with
