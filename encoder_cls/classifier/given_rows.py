@@ -9,7 +9,6 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.system.display import kind
-from encoder_cls.system.fields import all_names
 from encoder_cls.system.row_text import row_text
 from encoder_cls.text.checked_texts import check_are_several, is_table
 
@@ -40,7 +39,7 @@ def rows_given(given: Iterable[object], columns: Columns, function: str) -> Iter
             yield item.text
         elif isinstance(item, Mapping):
             where = SourceLocation(f"rows[{number}]")
-            names_of_row = all_names(item)
+            names_of_row = columns.found_in(item)
             columns.without_features.check_present(where, names_of_row)
             names |= dict.fromkeys(names_of_row)
             yield row_of(where, dict(item), columns).text

@@ -27,7 +27,6 @@ from encoder_cls.data.source_files import (
     texts_of,
 )
 from encoder_cls.errors import DataError
-from encoder_cls.system.fields import all_names
 from encoder_cls.system.hub import HUB
 
 EXAMPLE = "example:"
@@ -167,7 +166,7 @@ def _check_some_row_has_features(
 
         try:
             for _, record in file_records(file, columns, Reading(options)):
-                names |= dict.fromkeys(all_names(record))
+                names |= dict.fromkeys(columns.found_in(record))
                 if names.keys() >= set(columns.features):
                     return
         except DataError:

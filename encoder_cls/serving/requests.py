@@ -12,7 +12,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.serving import limits
 from encoder_cls.system.display import kind, listed, shown
-from encoder_cls.system.fields import DOT, all_names, field_names, field_of
+from encoder_cls.system.fields import DOT, field_names, field_of
 from encoder_cls.system.web.bodies import Form, parse_body
 from encoder_cls.system.web.responses import RefusedError
 
@@ -57,7 +57,7 @@ class PredictRequest(Form):
         for number, record in enumerate(self.rows):
             where = SourceLocation(f"rows[{number}]")
             _check_keys(where, record, columns)
-            columns.without_features.check_present(where, all_names(record))
+            columns.without_features.check_present(where, columns.found_in(record))
             rows.append(row_of(where, record, columns))
         return rows
 

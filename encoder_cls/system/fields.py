@@ -42,23 +42,18 @@ def field_names(record: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def all_names(record: Mapping[str, Any]) -> list[str]:
-    """The names by which `field_of` finds a value: of fields, and of the objects they are in."""
-    names = []
-    for name, value in record.items():
-        names.append(name)
-        if isinstance(value, Mapping):
-            names += [f"{name}{DOT}{inner}" for inner in all_names(value)]
-    return names
-
-
 def _found(record: Mapping[str, Any], name: str) -> Any:
-    """The value or `_MISSING`; a field whose own name has dots comes first."""
+    """The value or `_MISSING`; a field whose own name has dots comes first.
+
+    The fields of an object that is None are None.
+    """
     if name in record:
         return record[name]
 
     value: Any = record
     for part in name.split(DOT):
+        if value is None:
+            return None
         if not isinstance(value, Mapping) or part not in value:
             return _MISSING
         value = value[part]

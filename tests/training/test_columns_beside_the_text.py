@@ -15,7 +15,8 @@ from support.columns import FEATURES, config_of, quick_encoder, rows, write_csv
 from support.programs import assert_failed, succeed
 from support.small_runs import NO_TECHNIQUES, run_all
 
-from encoder_cls import Predictor
+from encoder_cls import Columns, Predictor, Reading, read_rows
+from encoder_cls.classifier.given_rows import rows_given
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.label_tables import LabelRow, label_records
@@ -103,6 +104,21 @@ def test_a_row_of_json_may_leave_out_a_feature_that_another_row_has(run, cli, tm
     assert refused.out == ""
     classifier = load_classifier(run)
     assert classifier.predict(given) == classifier.predict(whole)
+
+
+def test_an_object_that_is_null_has_null_columns():
+    """So that a file with a single row, which has no values of them, is read."""
+    Path("one.jsonl").write_text('{"text": "yes sir", "meta": null}\n')
+    columns = Columns(["text", "more.text"], features=["meta.channel"])
+    record = {"text": "yes sir", "meta": None, "more": None}
+
+    [row] = rows_given([record], columns, "predict")
+    assert row_parts(row).features == {"meta.channel": ""}
+    assert row_parts(row).fields == [("text", "yes sir"), ("more.text", "")]
+    [read] = read_rows("one.jsonl", columns._replace(text=["text"]), Reading())
+    assert row_parts(read.text).features == {"meta.channel": ""}
+    with pytest.raises(DataError, match=r"no column 'meta\.channel'"):
+        list(rows_given([record | {"meta": {}}], columns, "predict"))
 
 
 def test_plain_texts_lack_the_columns_and_cannot_spell_them(run, cli):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError, MissingColumnError
 from encoder_cls.system.added_columns import numbered
 from encoder_cls.system.display import listed, shown
+from encoder_cls.system.fields import field_names, has_field
 
 # The number of column names that an error lists.
 MAX_LISTED = 20
@@ -56,6 +57,11 @@ class Columns(NamedTuple):
         if "id" in names and "id" not in wanted:
             wanted.append("id")
         return wanted
+
+    def found_in(self, record: Mapping[str, Any]) -> list[str]:
+        """The names of the fields of a record, and of those to read that it has."""
+        to_read = [name for name in self.named if has_field(record, name)]
+        return list(dict.fromkeys([*field_names(record), *to_read]))
 
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
         """Raise a MissingColumnError if one to read is missing."""

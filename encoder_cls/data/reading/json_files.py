@@ -25,7 +25,7 @@ from encoder_cls.system.encodings import (
     is_gzipped,
     longer_than,
 )
-from encoder_cls.system.fields import field_names, has_field
+from encoder_cls.system.fields import has_field
 
 
 def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -170,7 +170,7 @@ def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[
     if not isinstance(item, dict):
         raise DataError(where, f"a JSON object is expected, not {kind(item)}")
     if not all(has_field(item, column) for column in columns.named):
-        columns.without_features.check_present(where, field_names(item))
+        columns.without_features.check_present(where, columns.found_in(item))
     return item
 
 

@@ -146,11 +146,13 @@ const isObject = (value) => typeof value === "object" && value !== null;
 
 const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
 
-// The value of a column, which may be inside objects (`payload.body`); undefined without it.
+// The value of a column, which may be inside objects (`payload.body`), and is null inside null;
+// undefined without it.
 function fieldOf(row, name) {
   if (Object.hasOwn(row, name)) return row[name];
   let value = row;
   for (const part of name.split(".")) {
+    if (value === null) return null;
     if (!isObject(value) || !Object.hasOwn(value, part)) return undefined;
     value = value[part];
   }
