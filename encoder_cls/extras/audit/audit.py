@@ -147,7 +147,7 @@ def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None
         return None, "this is a model folder without its run"
     try:
         check_training_installed()
-        # A cache would keep all texts where none may have been.
+        # An audit leaves no copy of the texts in a cache.
         uncached = config.data.model_copy(update={"cache": None})
         dataset = load_data(config.model_copy(update={"data": uncached}))
     except EncoderClsError as error:
