@@ -255,12 +255,19 @@ def test_columns_may_be_fields_inside_objects():
 
 @pytest.mark.parametrize(
     ("payload", "fields"),
-    [({"text": "one"}, "'payload.text'"), ("one", "'payload'"), (None, "'payload'")],
+    [({"text": "one"}, "'payload.text'"), ("one", "'payload'"), ({}, "'payload'")],
 )
 def test_a_field_that_is_missing_inside_an_object_is_named(payload: object, fields: str):
     source = write("a.jsonl", json.dumps({"payload": payload, "label": "x"}))
     message = refusal(source, text_column="payload.body")
     assert message.startswith(f"a.jsonl:1: no column 'payload.body'; it has {fields}, 'label'")
+
+
+def test_a_text_inside_null_is_as_empty_as_null():
+    for row in ({"payload": None}, {"payload": {"body": None}}):
+        source = write("a.jsonl", json.dumps(row | {"label": "x"}))
+        message = refusal(source, text_column="payload.body", empty_texts="error")
+        assert message.startswith("a.jsonl:1: the text is empty")
 
 
 def test_several_text_columns_are_joined_with_a_space():
