@@ -185,7 +185,8 @@ def _label(
             serve_session(
                 opened.session, port=page.port, opens_browser=page.opens_browser, log=note
             )
-        _report(opened.session, options)
+        is_run = model is not None and (model / "config.yaml").exists()
+        _report(opened.session, options, base_run=model if is_run else None)
 
 
 def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
@@ -233,7 +234,7 @@ def _enumerated(sizes: Sequence[str]) -> str:
     return ", ".join([*sizes[:MAX_SIZES], *more])
 
 
-def _report(session: Session, options: PoolOptions) -> None:
+def _report(session: Session, options: PoolOptions, *, base_run: Path | None) -> None:
     rows = session.labels.rows
     counts = Counter[str]()
     for row in rows:
@@ -249,11 +250,11 @@ def _report(session: Session, options: PoolOptions) -> None:
     labelled_classes = [name for name in session.classes.names if counts[name]]
     if len(labelled_classes) >= 2:
         note(f"train with: {_train_command(session, options, labelled_classes)}")
+        if base_run:
+            note(f"or go on from the run: {_command_from(base_run, session, options)}")
 
 
 def _train_command(session: Session, options: PoolOptions, labelled_classes: Sequence[str]) -> str:
-    from encoder_cls import ReadingOptions
-    from encoder_cls.extras.label.class_list import SEPARATOR
     from encoder_cls.extras.label.label_table import LABEL
 
     labels = session.labels
@@ -267,6 +268,28 @@ def _train_command(session: Session, options: PoolOptions, labelled_classes: Seq
         settings["label_column"] = labels.label_column
     if labels.blank_rows:
         settings["label_names"] = json.dumps(labelled_classes, ensure_ascii=False)
+    return _command([], settings | _settings_of_reading(session, options))
+
+
+def _command_from(base_run: Path, session: Session, options: PoolOptions) -> str:
+    """The command that continues a run, which has the other columns, and the levels of codes."""
+    labels = session.labels
+    settings = {
+        "train": str(labels.path),
+        "text_column": json.dumps(options.text_columns, ensure_ascii=False),
+        "label_column": labels.label_column,
+        **_settings_of_reading(session, options),
+    }
+    if labels.blank_rows:
+        settings["bad_rows"] = "skip"
+    return _command(["--from", str(base_run)], settings)
+
+
+def _settings_of_reading(session: Session, options: PoolOptions) -> dict[str, str]:
+    from encoder_cls import ReadingOptions
+    from encoder_cls.extras.label.class_list import SEPARATOR
+
+    settings = {}
     # The labels are read as the texts are.
     for key in ("delimiter", "encoding", "sheet", "bad_rows"):
         value = getattr(options.reading, key)
@@ -274,7 +297,11 @@ def _train_command(session: Session, options: PoolOptions, labelled_classes: Seq
             settings[key] = value
     if session.classes.is_multi_label:
         settings["label_separator"] = SEPARATOR
-    words = ["encoder-cls", "train"]
+    return settings
+
+
+def _command(options: Sequence[str], settings: Mapping[str, str]) -> str:
+    words = ["encoder-cls", "train", *options]
     for key, value in settings.items():
         words += ["--set", f"data.{key}={value}"]
     return shlex.join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import time
 from pathlib import Path
 from random import Random
@@ -13,7 +14,9 @@ from support.labelling import read_table
 from support.programs import assert_failed, succeed
 from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
-from encoder_cls.extras.label.label_command import _train_command
+from encoder_cls.config.loading import load_config
+from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.extras.label.label_command import _command_from, _train_command
 from encoder_cls.extras.label.open_session import open_session
 from encoder_cls.extras.label.pool import PoolOptions, read_pool
 from encoder_cls.extras.label.pool_model import Labels, PoolModel
@@ -77,6 +80,12 @@ def test_rows_are_labelled_with_all_their_columns_and_predicted_by_the_channel(f
     assert reopened.session.state()["text"] is None
     command = _train_command(opened.session, options, ["mail", "call"])
     assert "--set 'data.features=[\"channel\"]'" in command
+
+    command = _command_from(folder / "run", opened.session, options)
+    settings = [word for word in shlex.split(command)[4:] if word != "--set"]
+    config = load_config(None, settings, from_run=folder / "run")
+    assert config.data.features == ("channel",)
+    assert set(load_dataset(config.data).label_names) == {"call", "mail"}
 
 
 def test_a_model_of_the_labels_alone_learns_from_the_columns(folder):
