@@ -12,7 +12,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.serving import limits
 from encoder_cls.system.display import kind, listed, shown
-from encoder_cls.system.fields import DOT, field_names, field_of
+from encoder_cls.system.fields import DOT, field_names, field_of, has_field
 from encoder_cls.system.web.bodies import Form, parse_body
 from encoder_cls.system.web.responses import RefusedError
 
@@ -48,8 +48,9 @@ class PredictRequest(Form):
         """The texts; or the rows, which may leave out features.
 
         Raises:
-            RefusedError: a row has a key that is no column, perhaps a feature that is misspelled.
-            DataError: a row lacks a text column, or has a value of the wrong type.
+            RefusedError: a row lacks a text column, or has a key that is no column, perhaps a
+                feature that is misspelled.
+            DataError: a row has a value of the wrong type.
         """
         if self.rows is None:
             return self.texts or ()
@@ -57,12 +58,12 @@ class PredictRequest(Form):
         for number, record in enumerate(self.rows):
             where = SourceLocation(f"rows[{number}]")
             _check_keys(where, record, columns)
-            columns.without_features.check_present(where, columns.found_in(record))
             rows.append(row_of(where, record, columns))
         return rows
 
 
 def _check_keys(where: str, record: dict[str, Any], columns: Columns) -> None:
+    known = f"the model reads {listed(columns.named)}"
     for name in field_names(record):
         if name in columns.named or name == "id":
             continue
@@ -70,9 +71,11 @@ def _check_keys(where: str, record: dict[str, Any], columns: Columns) -> None:
         if has_columns_inside and not field_of(record, name):
             # The object is null or empty.
             continue
-        known = listed(columns.named)
-        what = f"{where}: unknown key {shown(name)}; the model reads {known}"
-        raise RefusedError(422, what)
+        raise RefusedError(422, f"{where}: unknown key {shown(name)}; {known}")
+
+    for name in columns.text:
+        if not has_field(record, name):
+            raise RefusedError(422, f"{where}: the key {shown(name)} is missing; {known}")
 
 
 def parse_predict_request(body: bytes) -> PredictRequest:

@@ -89,3 +89,5 @@ def test_an_object_of_a_row_may_be_null_but_nothing_else_in_its_place():
     assert read[0] == read[1] != read[2]
     with pytest.raises(RefusedError, match="unknown key 'meta'"):
         requests[3].given_with(columns)
+    with pytest.raises(RefusedError, match="the key 'text' is missing; the model reads 'text', "):
+        PredictRequest(rows=[{"meta": {}}]).given_with(columns)
