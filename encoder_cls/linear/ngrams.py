@@ -372,7 +372,7 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
 
 # A text has six vectors: of words and pairs, of templates, of character n-grams, of the tokens of
 # features, and of pairs with fields and with features. Each vector is scaled to its norm here.
-GROUP_NORMS = (1.0, 0.4, 1.0, 0.7, 0.5, 1.0)
+GROUP_NORMS = (1.0, 0.4, 1.0, 0.2, 0.5, 1.0)
 # The group of each kind of feature.
 GROUPS_OF_KINDS = (0, 0, 1, 2, 3, 4, 5)
 

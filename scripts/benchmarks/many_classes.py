@@ -183,6 +183,7 @@ BENCHMARK = Benchmark(
     cases=cases,
     measure=measure,
     lines=lines,
+    section=lambda arguments: "limits" if arguments.limit else "many_classes",
     rounds=1,
 )
 

@@ -13,7 +13,7 @@ import {
 
 // The norms to which the values of words and pairs, of templates, of character n-grams, of the
 // features of rows, and of pairs with fields and with features are scaled.
-const GROUP_NORMS = [1, 0.4, 1, 0.7, 0.5, 1];
+const GROUP_NORMS = [1, 0.4, 1, 0.2, 0.5, 1];
 // The ids at which all groups but the first begin.
 const GROUP_IDS = [TEMPLATE_IDS, CHAR_NGRAM_IDS, COLUMN_IDS, FIELD_PAIR_IDS, FEATURE_PAIR_IDS];
 // Added to a sum of effects, so that its logarithm is finite.
