@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 from numpy.typing import NDArray
-from shared.benchmark import Benchmark, Case, Found, Row
+from shared.benchmark import Benchmark, Case, Found, Row, distinct
 from shared.commands import train
 from shared.data import Texts, overrides, path_of, read, sample
 from shared.page import table
@@ -292,7 +292,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
                 f"{100 * low:.1f} to {100 * high:.1f}",
                 f"{100 * found['accuracy']:.1f}",
                 "yes" if found["is_guess"] else "no",
-                f"{found['verdict']} {', '.join(found['verdict_alarms'])}".strip(),
+                f"{found['verdict']} {', '.join(distinct(found['verdict_alarms']))}".strip(),
             ]
         )
     heads_of_accuracies = [

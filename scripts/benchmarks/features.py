@@ -183,7 +183,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
         accuracy = statistics.mean(values(group, "accuracy"))
         seconds = statistics.mean(values(group, "seconds"))
         cost = _cost([row for row in rows if row.case["data"] == data], columns)
-        gain = f"{-statistics.mean(cost):+.2f}" if cost else ""
+        gain = ""
+        if columns != "none" and cost:
+            gain = f"{-statistics.mean(cost):+.2f}"
         cells.append([data, columns, f"{100 * accuracy:.2f}", gain, f"{seconds:.0f}"])
 
     noise = [cost for kind in NOISE for cost in _cost(rows, kind)]
