@@ -111,7 +111,7 @@ def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear model, which a resumed run fits again, does not replace a better model."""
-    set_accuracies(monkeypatch, [0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
+    set_accuracies(monkeypatch, [0.4, 0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
     train_until(is_after_first_validation, prepare(config), run, device=CPU)
