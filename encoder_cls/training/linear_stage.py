@@ -119,17 +119,17 @@ def fit_linear_classifier(
     """
     data = _fit_data(prepared)
     if work is not None:
-        return _scored(prepared, repeat_linear_fit(data, work, reporter=reporter))
+        return _scored(prepared, data, repeat_linear_fit(data, work, reporter=reporter))
 
     on_first = None
     if on_preliminary:
 
         def on_first(fit: LinearFit) -> None:
-            on_preliminary(_scored(prepared, fit))
+            on_preliminary(_scored(prepared, data, fit))
 
     end = _end_of_fit(prepared)
     fit = fit_linear_model(data, end=end, on_preliminary=on_first, reporter=reporter)
-    return _scored(prepared, fit)
+    return _scored(prepared, data, fit)
 
 
 def _end_of_fit(prepared: Prepared) -> float | None:
@@ -166,11 +166,8 @@ def _fit_data(prepared: Prepared) -> FitData:
     )
 
 
-def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
-    if fit.held_out:
-        logits = held_out_predictions(prepared, fit.held_out).validation.logits
-    else:
-        logits = fit.linear.logits(prepared.validation_texts)
+def _scored(prepared: Prepared, data: FitData, fit: LinearFit) -> FittedLinear:
+    logits = fit.validation_logits(data)
 
     # A model of few labels that were predicted out of fold is calibrated on all of them, so do not
     # calibrate it again on the few validation texts. With an encoder, do: the validation texts
