@@ -59,7 +59,6 @@ class TrainingState:
             timed.
         validated_step: the step of the last validation.
         best_score: None before a validation.
-        best_step: the step of the best score.
         stale_validations: validations in a row without a better score.
         skipped_in_a_row: the number of the last steps, all of which were skipped.
         sums: of metrics since the last row of the log.
