@@ -181,10 +181,12 @@ class StreamWork(NamedTuple):
 
     Attributes:
         chunks_counted: the chunks whose features are known.
+        times_features: how many times as many features are learned as in a fit in memory.
         chunks_learned: in all passes together.
     """
 
     chunks_counted: int
+    times_features: int
     chunks_learned: int
 
 

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("bare_trainings", "usual_c")
 
 STATE = RunState(
     linear_score=ValidationScore(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
-    linear_work=LinearWork("words_alone", StreamWork(chunks_counted=2, chunks_learned=5), 20),
+    linear_work=LinearWork(
+        "words_alone", StreamWork(chunks_counted=2, times_features=4, chunks_learned=5), 20
+    ),
     training=TrainingState(
         step=3,
         first_step=1,

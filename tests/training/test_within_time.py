@@ -96,7 +96,7 @@ def test_a_resumed_run_learns_from_the_same_texts(tmp_path, monkeypatch):
     with pytest.raises(StoppedError):
         run_all(config, folder, stop_signal=stop_after(4))
     work = newest_state(folder).linear_work
-    assert work.stream == StreamWork(chunks_counted=1, chunks_learned=1)
+    assert work.stream == StreamWork(chunks_counted=1, times_features=2, chunks_learned=1)
     assert work.num_unread > 0
 
     monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: None)
