@@ -92,12 +92,16 @@ def words_with(class_weights: tuple[float, ...]) -> LinearOptions:
 
 
 def fit_stream(
-    texts: TokenizedTexts, labels: Labels, class_weights: tuple[float, ...] = EQUAL
+    texts: TokenizedTexts,
+    labels: Labels,
+    class_weights: tuple[float, ...] = EQUAL,
+    *,
+    char_ngrams: bool = False,
 ) -> LinearModel:
     """Fit a linear model, where each text is a group."""
     labelled = LabelledTexts(texts=texts, labels=labels, split_groups=np.arange(len(labels)))
-    fit = fit_linear_from_stream(labelled, words_with(class_weights))
-    return fit.linear
+    options = words_with(class_weights)._replace(char_ngrams=char_ngrams)
+    return fit_linear_from_stream(labelled, options).linear
 
 
 def predicted_classes(linear: LinearModel, texts: TokenizedTexts) -> Labels:
@@ -124,7 +128,7 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     "limit", ["MAX_FEATURES", pytest.param("MAX_BYTES", marks=pytest.mark.slow)]
 )
 def test_it_has_more_features_than_a_model_fitted_in_memory(corpus, monkeypatch, limit):
-    """Fewer where there is little time."""
+    """Fewer where there is little time; not with character n-grams."""
     bytes_of_feature = 4 * (2 + NUM_CLASSES)
     monkeypatch.setattr(
         features, limit, {"MAX_FEATURES": 50, "MAX_BYTES": 50 * bytes_of_feature}[limit]
@@ -133,10 +137,12 @@ def test_it_has_more_features_than_a_model_fitted_in_memory(corpus, monkeypatch,
 
     whole = CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL))
     streamed = fit_stream(corpus.texts, corpus.labels)
+    with_characters = fit_stream(corpus.texts, corpus.labels, char_ngrams=True)
     in_little_time = fit_within(corpus, Clock(), monkeypatch, end=0.0)
 
     assert len(whole.vocabulary.feature_ids) == 50
     assert len(streamed.feature_ids) == 4 * 50
+    assert len(with_characters.feature_ids) == 50
     assert len(in_little_time.linear.feature_ids) == 2 * 50
 
 
