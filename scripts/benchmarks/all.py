@@ -1,4 +1,4 @@
-"""Measure every table of docs/results.md and docs/published.md at one commit, on one machine.
+"""Measure most tables of docs/results.md and docs/published.md at one commit, on one machine.
 
     python scripts/benchmarks/all.py RESULTS --data FOLDER [--only PART]...
     python scripts/benchmarks/all.py RESULTS --data FOLDER --write-docs
